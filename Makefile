@@ -26,8 +26,8 @@ $(BIN)/python:
 # The stamp is written last, so an interrupted installation is taken up again.
 $(READY): requirements.lock pyproject.toml | $(BIN)/python
 	@echo "Installing the locked packages into $(VENV): some minutes the first time."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps \
 	  --no-build-isolation -e .
 	@touch $@
 

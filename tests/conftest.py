@@ -20,5 +20,7 @@ settings.register_profile(
     max_examples=40,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-settings.register_profile("search", parent=settings.get_profile("same-every-time"), derandomize=False)
+settings.register_profile(
+    "search", parent=settings.get_profile("same-every-time"), derandomize=False
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same-every-time"))

@@ -139,16 +139,16 @@ def subclassed_pieces(sources: dict[str, str]) -> list[str]:
     nodes = [n for text in sources.values() for n in ast.walk(ast.parse(text))]
     classes = [n for n in nodes if isinstance(n, ast.ClassDef)]
     final = {c.name for c in classes if not c.name.startswith("_")}
-    return [f"{c.name} derives from {ast.unparse(b)}" for c in classes for b in c.bases
-            if ast.unparse(b).split(".")[-1] in final]  # fmt: skip
+    pairs = [(c.name, ast.unparse(base)) for c in classes for base in c.bases]
+    return [f"{name} derives from {base}" for name, base in pairs if base.split(".")[-1] in final]
 
 
 def unused_pieces(pieces: dict[str, str], users: dict[str, str]) -> list[str]:
-    """Every public piece is named in some recipe."""
+    """Public pieces that no recipe names."""
     classes = [n for text in pieces.values() for n in ast.parse(text).body]
     public = {c.name for c in classes if isinstance(c, ast.ClassDef) and c.name[0] != "_"}
-    named = {n.id for text in users.values() for n in ast.walk(ast.parse(text))
-             if isinstance(n, ast.Name)}  # fmt: skip
+    nodes = [n for text in users.values() for n in ast.walk(ast.parse(text))]
+    named = {n.id for n in nodes if isinstance(n, ast.Name)}
     return sorted(public - named)
 
 
