@@ -48,7 +48,7 @@ bench: setup     ## how fast the engine and the samplers are on this machine
 	$(BIN)/python -m benchmarks
 
 docs: setup      ## the documentation, in site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:           ## everything that the targets made, runs/ excepted
 	rm -rf $(VENV) site build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -103,6 +103,22 @@ def test_every_library_that_the_package_imports_is_declared():
     assert imports - sys.stdlib_module_names - known - {"anypo"} == set()
 
 
+def bare_folders(top: Path) -> list[str]:
+    """Folders with Python files but without `__init__.py`: a wheel would leave them out."""
+    folders = {f.parent for f in top.rglob("*.py")}
+    return sorted(f.name for f in folders if not (f / "__init__.py").exists())
+
+
+def test_every_folder_of_the_package_is_a_package():
+    assert bare_folders(ROOT / "src" / "anypo") == []
+
+
+def test_a_folder_that_is_no_package_is_noticed(tmp_path):
+    (tmp_path / "room").mkdir()
+    (tmp_path / "room" / "x.py").touch()
+    assert bare_folders(tmp_path) == ["room"]
+
+
 VECTORS = (
     "grpo grpo.loss rloo dr-grpo dr-grpo.loss dapo dapo.overlong dapo.filter dapo-clip-higher gspo "
     "cispo bapo ppo-clip ppo-value-clip gvpo rebel dpo gae flow-grpo-image"
