@@ -100,7 +100,7 @@ def house(tmp_path_factory) -> Path:
     """An empty house with the rooms of the real one."""
     top = tmp_path_factory.mktemp("house")
     rooms = (
-        "cli api report backends recipes rollout engine agents tasks policies pieces "
+        "cli api report verify backends recipes rollout engine agents tasks policies pieces "
         "pieces/ratio pieces/advantage core math"
     )
     for room in [".", *rooms.split()]:
@@ -123,6 +123,7 @@ def test_an_empty_house_keeps_the_contracts(house):
         ("layers", "pieces/ratio/x.py", "import anypo.engine"),
         ("layers", "engine/x.py", "import anypo.recipes"),
         ("layers", "engine/x.py", "import anypo.tasks"),
+        ("layers", "verify/x.py", "import anypo.report"),
         ("layers", "tasks/x.py", "import anypo.policies"),
         ("layers", "recipes/x.py", "import anypo.backends"),
         ("layers", "backends/x.py", "import anypo.report"),
