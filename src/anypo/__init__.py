@@ -1,0 +1,34 @@
+"""anypo: any policy, any policy optimization."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from anypo.api import Run, evaluate, methods, recipe, train
+    from anypo.core.errors import UsageError
+    from anypo.core.method import method
+    from anypo.core.recipe import Objective, Recipe
+
+__version__ = "0.1.0"
+__all__ = ["Objective", "Recipe", "Run", "UsageError", "evaluate", "method", "methods", "recipe", "train"]
+
+_HOMES = {
+    "Objective": "anypo.core.recipe",
+    "Recipe": "anypo.core.recipe",
+    "Run": "anypo.api",
+    "UsageError": "anypo.core.errors",
+    "evaluate": "anypo.api",
+    "method": "anypo.core.method",
+    "methods": "anypo.api",
+    "recipe": "anypo.api",
+    "train": "anypo.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used (PEP 562): `import anypo` stays light."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'anypo' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,1 @@
+"""Data types over `math`: `Batch`, `Piece`, `Recipe`, `Objective`, schedules, the method table."""

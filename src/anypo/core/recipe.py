@@ -1,0 +1,261 @@
+"""`Recipe`: one piece per axis; `Objective`: the part of it that has a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from anypo.core.batch import Batch
+from anypo.core.errors import UsageError, nearest
+from anypo.core.neutral import Adam, Direct, Groups, Mean, Reinforce, Return
+from anypo.core.piece import (
+    Advantage,
+    Aggregate,
+    Likelihood,
+    LogRatio,
+    Off,
+    Piece,
+    Regularizer,
+    Reward,
+    Sampling,
+    Surrogate,
+    Update,
+    widest,
+)
+from anypo.core.schedule import Schedule
+
+RECORDED = frozenset({"reward", "advantage", "weight", "log_ratio", "logp_mu", "return", "std"})
+"""Columns that a rollout or an earlier piece writes: no network is called for them."""
+
+
+def frozen(column: str) -> bool:
+    """Whether a model column is computed once per collected batch, without gradient."""
+    return column.startswith("ref.") or column.endswith("_old") or column == "value_next"
+
+
+@dataclass(frozen=True)
+class Objective:
+    """`loss = Σ_n weight[n] · (−objective[n] + Σ penalty[n])` over the steps of an update batch."""
+
+    ratio: LogRatio = field(default_factory=Off)
+    surrogate: Surrogate = field(default_factory=Reinforce)
+    regularize: tuple[Regularizer, ...] = ()
+    aggregate: Aggregate = field(default_factory=lambda: Mean("traj", "batch"))
+    likelihood: Likelihood = field(default_factory=Direct)
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The pieces with a gradient."""
+        return (self.ratio, self.surrogate, *self.regularize)
+
+    @property
+    def live(self) -> frozenset[str]:
+        """Model columns wanted with a gradient."""
+        needs = frozenset[str]().union(*(p.needs for p in self.pieces))
+        return frozenset(c for c in needs - RECORDED if not frozen(c))
+
+    @property
+    def couples(self) -> str:
+        """How far one term of the loss sees under the current policy."""
+        return widest(p.couples for p in self.pieces)
+
+    def losses(self, batch: Batch) -> Tensor:
+        """`−objective + Σ penalty` of every step, `[N]`; the batch has its live columns."""
+        batch = batch.with_({"log_ratio": self.ratio(batch)})
+        loss = -self.surrogate(batch)
+        for penalty in self.regularize:
+            loss = loss + penalty(batch)
+        return loss
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The scalar loss of a batch that has its live columns and its weights."""
+        return (batch["weight"] * self.losses(batch)).sum()
+
+
+@dataclass(frozen=True)
+class Phase:
+    """From iteration `at` on, some axes are other pieces, and references are taken afresh."""
+
+    at: int
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    refresh: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One piece per axis; all defaults together are plain REINFORCE.
+
+    Parameters
+    ----------
+    reward (A), sampling (B), advantage (C), ratio (D), surrogate (E), regularize (F),
+    aggregate (G), likelihood (H), update (I) : the pieces.
+    also : further objectives on disjoint parameters.
+    schedules : path of a field → schedule, for example `{"surrogate.high": Linear(0.3, 0.2)}`.
+    phases : made by `.then`.
+    """
+
+    reward: tuple[Reward, ...] = ()
+    sampling: Sampling = field(default_factory=Groups)
+    advantage: Advantage = field(default_factory=Return)
+    ratio: LogRatio = field(default_factory=Off)
+    surrogate: Surrogate = field(default_factory=Reinforce)
+    regularize: tuple[Regularizer, ...] = ()
+    aggregate: Aggregate = field(default_factory=lambda: Mean("traj", "batch"))
+    likelihood: Likelihood = field(default_factory=Direct)
+    update: Update = field(default_factory=Adam)
+    also: tuple[Objective, ...] = ()
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)
+    phases: tuple[Phase, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in AXES:
+            value = getattr(self, name)
+            many = name in ("reward", "regularize")
+            if many != isinstance(value, tuple):
+                raise UsageError(
+                    f"{name} takes {'a tuple of pieces, () for none' if many else 'one piece'}"
+                )
+            for piece in value if many else (value,):
+                axis = getattr(piece, "axis", None)
+                if axis != name:
+                    raise UsageError(
+                        f"{type(piece).__name__} is no {name} piece"
+                        + (f"; it belongs to the axis {axis!r}" if axis else "")
+                    )
+
+    # ── deriving ────────────────────────────────────────────────────────────────────────────
+
+    def but(self, **changes: Any) -> Recipe:
+        """The same recipe with some axes replaced."""
+        _known(changes, "recipe")
+        return replace(self, **changes)
+
+    def then(self, *, at: int, refresh: str | Iterable[str] = (), **changes: Any) -> Recipe:
+        """From iteration `at` on: other pieces, and references taken afresh from the policy."""
+        _known(changes, ".then")
+        names = (refresh,) if isinstance(refresh, str) else tuple(refresh)
+        if at < 1:
+            raise UsageError(f".then(at={at}): a later phase begins at iteration 1 or after")
+        return replace(self, phases=(*self.phases, Phase(at, changes, names)))
+
+    def set(self, path: str, value: Any) -> Recipe:
+        """The same recipe with the field at a dotted path replaced: `"surrogate.high"`."""
+        return _set(self, path.split("."), value, path)
+
+    def at(self, step: int) -> Recipe:
+        """The recipe of one iteration: phases and schedules resolved."""
+        recipe = replace(self, schedules={}, phases=())
+        for phase in sorted(self.phases, key=lambda p: p.at):
+            if step >= phase.at:
+                recipe = recipe.but(**phase.changes)
+        for path, schedule in self.schedules.items():
+            recipe = recipe.set(path, schedule(step))
+        return recipe
+
+    def refreshes(self, step: int) -> tuple[str, ...]:
+        """The references to be taken afresh at the start of this iteration."""
+        return tuple(name for p in self.phases if p.at == step for name in p.refresh)
+
+    # ── what it declares ────────────────────────────────────────────────────────────────────
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """What is optimised: the recipe's own objective, then the further ones."""
+        own = Objective(
+            self.ratio, self.surrogate, self.regularize, self.aggregate, self.likelihood
+        )
+        return (own, *self.also)
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """Every piece, axis by axis."""
+        own = (*self.reward, self.sampling, self.advantage)
+        return (*own, *(p for o in self.objectives for p in (*o.pieces, o.aggregate)), self.update)
+
+    @property
+    def couples(self) -> str:
+        """The widest coupling of the objectives: the unit at which minibatches are cut."""
+        return widest(o.couples for o in self.objectives)
+
+    def needs_of(self, *axes: str) -> frozenset[str]:
+        """Model columns that the pieces of some axes read."""
+        chosen = [p for a in axes for p in _tuple(getattr(self, a))]
+        return frozenset[str]().union(*(p.needs for p in chosen)) - RECORDED
+
+    @property
+    def frozen_needs(self) -> frozenset[str]:
+        """Model columns computed once per collected batch: old, reference and critic columns."""
+        live = frozenset[str]().union(*(p.needs for o in self.objectives for p in o.pieces))
+        return self.needs_of("advantage", "sampling") | {c for c in live if frozen(c)}
+
+    @property
+    def references(self) -> frozenset[str]:
+        """Names of the references that some piece reads: `base` of `ref.base`."""
+        return frozenset(c.split(".")[1] for c in self.frozen_needs if c.startswith("ref."))
+
+    def modules(self) -> dict[str, int]:
+        """Owned heads, name → outputs."""
+        return {k: v for p in self.pieces for k, v in p.modules().items()}
+
+    def check(self, name: str = "this recipe") -> Recipe:
+        """Let every piece refuse the combination; returns the recipe."""
+        for step in (0, *(p.at for p in self.phases)):
+            resolved = self.at(step)
+            for piece in resolved.pieces:
+                try:
+                    piece.check(resolved)
+                except UsageError as error:
+                    raise UsageError(f"{name}: {error}") from None
+        return self
+
+
+AXES = (
+    "reward",
+    "sampling",
+    "advantage",
+    "ratio",
+    "surrogate",
+    "regularize",
+    "aggregate",
+    "likelihood",
+    "update",
+)
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _known(changes: Mapping[str, Any], where: str) -> None:
+    names = [f.name for f in fields(Recipe)]
+    for name in changes:
+        if name not in names:
+            raise UsageError(f"{where} has no axis {name!r}{nearest(name, names)}")
+
+
+def _set(node: Any, path: list[str], value: Any, whole: str) -> Any:
+    head, rest = path[0], path[1:]
+    if isinstance(node, tuple):
+        if not head.isdigit() or int(head) >= len(node):
+            raise UsageError(f"{whole}: {head!r} must be a number below {len(node)}")
+        items = list(node)
+        items[int(head)] = _set(items[int(head)], rest, value, whole) if rest else value
+        return tuple(items)
+    names = [f.name for f in fields(node)] if is_dataclass(node) else []
+    if head not in names:
+        known = f" (it has {', '.join(names)})" if names else ""
+        raise UsageError(
+            f"{whole}: {type(node).__name__} has no field {head!r}{nearest(head, names)}{known}"
+        )
+    new = _set(getattr(node, head), rest, value, whole) if rest else value
+    return _rebuilt(node, head, new)
+
+
+def _rebuilt(node: Any, name: str, value: Any) -> Any:
+    if not isinstance(node, Mean):
+        return replace(node, **{name: value})
+    state = {**vars(node), name: value}
+    return Mean(*state["levels"], length=state["length"])

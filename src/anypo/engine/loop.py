@@ -1,0 +1,73 @@
+"""The training loop: collect, credit, update, log; the same for every recipe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from anypo.core.recipe import Recipe
+from anypo.core.rng import generator
+from anypo.engine import checkpoint
+from anypo.engine.backend import Backend
+from anypo.engine.collect import collect, credit
+from anypo.engine.columns import add_frozen
+from anypo.engine.log import Log
+from anypo.engine.metrics import batch_metrics
+from anypo.engine.problem import Problem
+from anypo.engine.settings import Settings
+from anypo.engine.state import State
+from anypo.engine.validate import validate
+
+Watch = Callable[[dict[str, Any]], None]
+
+
+def train(
+    recipe: Recipe,
+    task: Any,
+    policy: Any,
+    backend: Backend,
+    settings: Settings,
+    out: Path,
+    watch: Watch = lambda row: None,
+) -> State:
+    """Run until `settings.steps` iterations are done; continue where `out` has a checkpoint."""
+    validate(recipe, task, policy, settings)
+    state = State.start(recipe, policy, settings)
+    checkpoint.load(state, out)
+    policy.publish()
+    log, saved = Log(out, state.step, watch), time.monotonic()
+    while state.step < settings.steps:
+        started = time.monotonic()
+        r = recipe.at(state.step)  # schedules and phases are resolved here, only here
+        state.recipe = r
+        state.refresh(recipe.refreshes(state.step))
+        batch, facts = collect(r, backend, state)  # B, A
+        facts |= batch_metrics(batch)
+        # With one visit per batch, logp_old is logp at that visit: the ratio is 1 by construction.
+        frozen = r.frozen_needs - ({"logp_old"} if r.update.visits == 1 else set())
+        batch = add_frozen(batch, frozen, state, backend)  # H
+        batch = credit(r, batch)  # C
+        batch = r.sampling.thin(batch) if len(batch) else batch
+        rng = generator(settings.seed, "minibatches", state.step)
+        for mini in r.update.minibatches(batch, r.couples, rng) if len(batch) else ():  # I
+            for i, objective in enumerate(r.objectives):  # D, E, F, G
+                problem = Problem(objective, mini, state, backend, i)
+                facts = log.fold(facts, r.update.step(problem, state.optimizers[i], state.lr))
+        policy.publish()
+        state.observe(batch)
+        state.step += 1
+        state.idle = 0 if facts.get("grad_norm", 0.0) > 0 else state.idle + 1
+        facts["step_time"] = time.monotonic() - started
+        last = state.step >= settings.steps
+        if settings.eval_every and (state.step % settings.eval_every == 0) and not last:
+            facts |= backend.evaluate(state)
+        log.write(state, facts)
+        if settings.record_every and state.step % settings.record_every == 0:
+            backend.record(batch, state, out)
+        log.stop_if_dead(state, facts)
+        if last or settings.due(state.step, time.monotonic() - saved):
+            checkpoint.save(state, out)
+            saved = time.monotonic()
+    return state

@@ -1,0 +1,48 @@
+"""What is checked before a run begins: every refusal says what to do instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from anypo.core.errors import UsageError
+from anypo.core.recipe import Recipe
+from anypo.engine.settings import Settings
+
+
+def validate(recipe: Recipe, task: Any, policy: Any, settings: Settings) -> None:
+    """Raise `UsageError` unless recipe, task and policy fit together."""
+    recipe.check()
+    wants = "language" if task.kind == "preference" else task.kind
+    if wants != policy.kind:
+        raise UsageError(
+            f"task {task.name!r} is of kind {task.kind}, policy {policy.name!r} of kind "
+            f"{policy.kind}: choose a {wants} policy"
+        )
+    _offers(recipe, policy)
+    if task.kind == "preference" and recipe.sampling.group != 2:
+        raise UsageError("a dataset of chosen and rejected answers needs a recipe on pairs: dpo")
+    _lengths(recipe, settings, task)
+
+
+def _offers(recipe: Recipe, policy: Any) -> None:
+    wanted = recipe.frozen_needs | frozenset().union(*(o.live for o in recipe.objectives))
+    bases = {c.split(".")[2] if c.count(".") == 2 else c for c in wanted}
+    bases = {"logp" if c.startswith("ref.") else c.removesuffix("_old") for c in bases}
+    for column in sorted(bases - policy.offers):
+        readers = {type(p).__name__ for p in recipe.pieces if any(column in n for n in p.needs)}
+        raise UsageError(
+            f"{' and '.join(sorted(readers))} want{'s' * (len(readers) == 1)} the column "
+            f"{column!r}, and policy {policy.name!r} offers only "
+            f"{', '.join(sorted(policy.offers))}: choose another policy, or drop that piece"
+        )
+
+
+def _lengths(recipe: Recipe, settings: Settings, task: Any) -> None:
+    horizon = settings.horizon or getattr(task, "horizon", 0)
+    for piece in recipe.reward:
+        limit = getattr(piece, "limit", 0)
+        if limit and horizon and limit > horizon:
+            raise UsageError(
+                f"{type(piece).__name__}(limit={limit}) lies above the horizon {horizon}: it could "
+                "never act; lower it, or raise --horizon"
+            )

@@ -1,0 +1,1 @@
+"""The pieces, one package per axis; the axes cannot see each other."""

@@ -1,0 +1,5 @@
+"""Axis G: weights of steps."""
+
+from anypo.core.neutral import Mean
+
+__all__ = ["Mean"]

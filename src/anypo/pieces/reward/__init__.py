@@ -1,0 +1,1 @@
+"""Axis A: shaping."""

@@ -1,0 +1,112 @@
+"""Objectives that compare the trajectories of a group: regression and preference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from anypo.core.batch import Batch
+from anypo.core.errors import UsageError
+from anypo.core.piece import Surrogate, require
+
+if TYPE_CHECKING:
+    from anypo.core.recipe import Recipe
+
+
+def _check_groups(piece: Surrogate, recipe: Recipe, least: int, most: float) -> None:
+    size, name = recipe.sampling.group, type(piece).__name__
+    if not least <= size <= most:
+        wanted = f"exactly {least}" if least == most else f"at least {least}"
+        raise UsageError(
+            f"{name} needs {wanted} trajectories per prompt, not {size}: set the group"
+        )
+    if recipe.ratio.couples != "traj":
+        raise UsageError(f'{name} compares whole trajectories: use ratio=Ratio("traj")')
+
+
+@dataclass(frozen=True)
+class GroupRegression(Surrogate):
+    """Regress log-ratio differences on reward differences within a group.
+
+    `x_i = beta·h_i − eta·A_i`, `objective_i = −scale · k/(k−1) · (x_i − mean_group x)²`, with h the
+    trajectory's summed log-ratio, k the trajectories of the group. A mean over the group is then
+    `scale` times the unbiased variance of x: GVPO is `scale=1/2`. For a pair it is
+    `scale/2 · (x_1 − x_2)²`: REBEL is `scale=2`. Rewards need no centring: only differences count.
+
+    Parameters: `beta` (weight of the log-ratio), `eta` (weight of the reward), `scale`.
+    A group of one contributes 0. Couples the group. Shapes: `[N]`, constant on a trajectory.
+    Reference: GVPO, 2504.19599; REBEL, 2404.16767.
+    """
+
+    beta: float = 1.0
+    eta: float = 1.0
+    scale: float = 0.5
+
+    def __post_init__(self) -> None:
+        require(self.beta > 0, self, "beta", "above 0")
+        require(self.eta > 0, self, "eta", "above 0")
+        require(self.scale > 0, self, "scale", "above 0")
+
+    @property
+    def couples(self) -> str:
+        """The group."""
+        return "group"
+
+    def check(self, recipe: Recipe) -> None:
+        """Groups of at least two whole trajectories."""
+        _check_groups(self, recipe, 2, float("inf"))
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """The negative squared residual of each trajectory."""
+        x = self.beta * batch["log_ratio"] - self.eta * batch["advantage"]
+        residual = x - batch.mean(x, over="traj", within="group")
+        count = batch.size("traj", within="group").to(x)
+        bessel = torch.where(count > 1, count / (count - 1).clamp(min=1), torch.zeros_like(count))
+        return -self.scale * bessel * residual**2
+
+
+@dataclass(frozen=True)
+class Preference(Surrogate):
+    """Logistic loss on the margin of a preferred over a rejected trajectory.
+
+    `objective = (1−e)·log σ(β·Δ) + e·log σ(−β·Δ)`, `Δ = h_chosen − h_rejected`, h the summed
+    log-ratio to the reference. Of the two trajectories of a group the one with the larger advantage
+    is the chosen one; a tie has no preference and contributes 0.
+
+    Parameters: `beta` (default 0.1), `smoothing` (e in [0, 1/2), default 0).
+    Raises when a group has not exactly two trajectories. Couples the group. Shapes: `[N]`, constant
+    on a group. Reference: DPO, 2305.18290.
+    """
+
+    beta: float = 0.1
+    smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(self.beta > 0, self, "beta", "above 0")
+        require(0 <= self.smoothing < 0.5, self, "smoothing", "in [0, 0.5)")
+
+    @property
+    def couples(self) -> str:
+        """The group."""
+        return "group"
+
+    def check(self, recipe: Recipe) -> None:
+        """Pairs of whole trajectories."""
+        _check_groups(self, recipe, 2, 2)
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """The log-likelihood of the preference."""
+        if bool((batch.size("traj", within="group") != 2).any()):
+            raise UsageError("Preference compares pairs: every group must have two trajectories")
+        sign = torch.sign(self._centred(batch, batch["advantage"]))
+        margin = 2 * self.beta * sign * self._centred(batch, batch["log_ratio"])
+        right, wrong = functional.logsigmoid(margin), functional.logsigmoid(-margin)
+        objective = (1 - self.smoothing) * right + self.smoothing * wrong
+        return torch.where(sign == 0, torch.zeros_like(objective), objective)
+
+    def _centred(self, batch: Batch, x: Tensor) -> Tensor:
+        return x - batch.mean(x, over="traj", within="group")

@@ -1,0 +1,5 @@
+"""Axis I: optimizer steps."""
+
+from anypo.core.neutral import Adam
+
+__all__ = ["Adam"]

@@ -1,0 +1,86 @@
+"""What can be trained: the protocol that the engine and the rollouts speak."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from anypo.core.batch import Batch
+
+
+class Policy(Protocol):
+    """A distribution over steps whose parameters an optimizer may move.
+
+    `module` holds float32 masters; `lr` is the learning rate that suits them; `offers` names the
+    model columns that `columns` can compute.
+    """
+
+    kind: str
+    name: str
+    module: nn.Module
+    lr: float
+    offers: frozenset[str]
+    temperature: float
+
+    def head(self, outputs: int) -> nn.Module:
+        """A fresh head of that many outputs on this policy's features, for example a critic."""
+        ...
+
+    def columns(
+        self, batch: Batch, needs: frozenset[str], heads: Mapping[str, nn.Module]
+    ) -> dict[str, Tensor]:
+        """The named model columns, each `[N, …]`, differentiable unless gradients are off."""
+        ...
+
+    def costs(self, batch: Batch) -> list[int]:
+        """What a forward pass of each `seq` costs, in tokens or rows."""
+        ...
+
+    def publish(self) -> None:
+        """Refresh the sampler's copy of the weights after an update."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write the weights in Hugging Face layout (safetensors only)."""
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Read the weights back, in place."""
+        ...
+
+    def settings(self) -> dict[str, Any]:
+        """A JSON-able description for the run's record."""
+        ...
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One sampled answer: the exact token ids, and the log-probabilities they were drawn with."""
+
+    prompt: int
+    prompt_ids: Tensor
+    token_ids: Tensor
+    logp: Tensor
+    finished: bool
+    text: str
+    prompt_text: str
+
+
+class LanguagePolicy(Policy, Protocol):
+    """A policy whose steps are tokens."""
+
+    def generate(
+        self,
+        prompts: Sequence[str | list[dict[str, str]]],
+        samples: int,
+        horizon: int,
+        *,
+        keys: Sequence[int],
+        temperature: float = 1.0,
+    ) -> list[Completion]:
+        """`len(prompts) · samples` completions, prompt-major; one key per completion."""
+        ...

@@ -1,0 +1,1 @@
+"""Recipes: one file per family, one function per method; nothing else."""

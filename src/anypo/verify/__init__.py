@@ -1,0 +1,1 @@
+"""Comparing recipes with files of reference numbers."""
