@@ -12,7 +12,17 @@ if TYPE_CHECKING:
     from anypo.core.recipe import Objective, Recipe
 
 __version__ = "0.1.0"
-__all__ = ["Objective", "Recipe", "Run", "UsageError", "evaluate", "method", "methods", "recipe", "train"]
+__all__ = [
+    "Objective",
+    "Recipe",
+    "Run",
+    "UsageError",
+    "evaluate",
+    "method",
+    "methods",
+    "recipe",
+    "train",
+]
 
 _HOMES = {
     "Objective": "anypo.core.recipe",

@@ -29,7 +29,7 @@ from anypo.engine import loop
 from anypo.engine.log import read
 from anypo.engine.metrics import interval
 from anypo.engine.settings import Settings
-from anypo.engine.state import State
+from anypo.engine.state import State, origin
 
 Watch = Callable[[dict[str, Any]], None]
 
@@ -82,7 +82,7 @@ class Run:
 
 def train(
     recipe: Recipe | str = "grpo",
-    policy: Any = "smollm2-135m",
+    policy: Any = "",
     task: Any = "arithmetic",
     *,
     out: str | Path = "",
@@ -100,7 +100,8 @@ def train(
     Parameters
     ----------
     recipe : a `Recipe`, or a method's name.
-    policy : `smollm2-135m`, `tiny`, a folder, a hub id, a control or generator policy, or an object.
+    policy : `smollm2-135m`, `tiny`, a folder, a hub id, a control or generator policy, or an object
+        (default: `smollm2-135m` for language, and what suits the task's kind otherwise).
     task : a task's name (`arithmetic`, `reasoning_gym:chain_sum`, `CartPole-v1`, …), or an object.
     out : the run's folder (default `runs/RECIPE-POLICY-TASK`).
     reward, dataset : a reward function (or `file.py:function`) and a data file, instead of a task.
@@ -200,7 +201,7 @@ def _difference(a: Any, b: Any, path: str = "") -> str:
 
 def _say_references(recipe: Recipe, policy: Any, notice: Callable[[str], None]) -> None:
     for name in sorted(recipe.references):
-        size = sum(t.numel() * t.element_size() for t in (policy.origin() or {}).values())
+        size = sum(t.numel() * t.element_size() for t in (origin(policy) or {}).values())
         held = f"{size / 1e6:.0f} MB" if size else "no memory: the adapter is switched off"
         notice(f"reference {name!r}: {held}")
 
@@ -238,7 +239,7 @@ class Scores:
 
 
 def evaluate(
-    policy: Any = "smollm2-135m",
+    policy: Any = "",
     task: Any = "arithmetic",
     n: int = 100,
     *,

@@ -1,4 +1,4 @@
-"""The local backend: rollouts and updates in this process, on its own or as one of several ranks."""
+"""The local backend: rollouts, evaluation and records in this process."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Batch:
 
     def with_columns(self, **columns: Tensor) -> Batch:
         """The same batch with columns added or replaced; dots in names are written `__`."""
-        return self.with_(({k.replace("__", "."): v for k, v in columns.items()}))
+        return self.with_({k.replace("__", "."): v for k, v in columns.items()})
 
     def with_(self, columns: Mapping[str, Tensor]) -> Batch:
         """The same batch with columns added or replaced."""

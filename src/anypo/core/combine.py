@@ -120,13 +120,11 @@ class Chain(Combined):
 
 
 @dataclass(frozen=True)
-class SamplingChain(Combined, Sampling):
+class SamplingChain(Combined, Sampling):  # pyright: ignore[reportIncompatibleVariableOverride]
     """`a >> b` on the sampling axis: `a` asks, then both select, left to right."""
 
     first: Sampling
     second: Sampling
-
-    axis = "sampling"  # pyright: ignore[reportAssignmentType]
 
     @property
     def group(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -25,9 +25,9 @@ def parts(*packages: ModuleType) -> dict[str, type[Any]]:
         for name, cls in vars(module).items():
             if not inspect.isclass(cls) or not hasattr(cls, "__dataclass_fields__"):
                 continue
-            if issubclass(cls, (Piece, Schedule)):
-                if found.setdefault(name, cls) is not cls:
-                    raise RuntimeError(f"two pieces are called {name}")
+            known = issubclass(cls, (Piece, Schedule))
+            if known and found.setdefault(name, cls) is not cls:
+                raise RuntimeError(f"two pieces are called {name}")
     return found
 
 

@@ -13,6 +13,14 @@ class UsageError(Exception):
     """
 
 
+class RecipeError(UsageError):
+    """A recipe that cannot be built: the sentence, and the method that the user named."""
+
+    def __init__(self, method: str, sentence: str) -> None:
+        super().__init__(f"{method}: {sentence}")
+        self.sentence = sentence
+
+
 def nearest(word: str, candidates: Iterable[str], most: int = 3) -> str:
     """`": did you mean a, b?"`, or an empty string when nothing is near."""
     near = difflib.get_close_matches(word, list(candidates), n=most, cutoff=0.5)

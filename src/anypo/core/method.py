@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from anypo.core.errors import UsageError, nearest
+from anypo.core.errors import RecipeError, UsageError, nearest
 from anypo.core.recipe import Recipe
 
 
@@ -77,7 +77,10 @@ def method(
                     near = nearest(name, info.parameters)
                     known = ", ".join(info.parameters) or "none"
                     raise UsageError(f"{info.name} has no option {name!r}{near} (options: {known})")
-            return build(*args, **arguments).check(info.name)
+            try:
+                return build(*args, **arguments).check(info.name)
+            except RecipeError as error:  # of a method that this one derives from
+                raise RecipeError(info.name, error.sentence) from None
 
         checked.info = info  # pyright: ignore[reportAttributeAccessIssue]
         return checked  # pyright: ignore[reportReturnType]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -71,7 +71,9 @@ class Return(Advantage):
 
 @dataclass(frozen=True)
 class Reinforce(Surrogate):
-    """REINFORCE with a detached, clipped importance weight: `A · sg(clip(r, 1−low, 1+high)) · logp`.
+    """REINFORCE with a detached, clipped importance weight.
+
+    `objective = A · sg(clip(r, 1−low, 1+high)) · logp`.
 
     Parameters: `low`, `high` (distance of the bounds from 1; default ∞: not clipped; both 0: the
     weight is 1). With `ratio=Off()` the weight is 1 and this is plain REINFORCE.
@@ -147,7 +149,7 @@ class Direct(Likelihood):
     """The policy's own columns, as it computes them."""
 
     def __call__(
-        self, policy: Any, batch: Batch, needs: frozenset[str], heads: Mapping[str, Any]
+        self, policy: Any, batch: Batch, needs: frozenset[str], heads: Any
     ) -> dict[str, Tensor]:
         """`policy.columns(batch, needs, heads)`."""
         return policy.columns(batch, needs, heads)

@@ -6,7 +6,7 @@ A piece may declare five things and no more: `needs`, `couples`, `init`, `observ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -59,20 +59,21 @@ class Piece:
     def check(self, recipe: Recipe) -> None:
         """Raise `UsageError` when the piece cannot work in this recipe."""
 
-    def __add__(self, other: Piece) -> Piece:
+    def __add__(self, other: Piece) -> Any:
         from anypo.core.combine import Plus
 
         return Plus(self, other)
 
-    def __rmul__(self, factor: float) -> Piece:
+    def __rmul__(self, factor: float) -> Any:
         from anypo.core.combine import Times
 
         return Times(float(factor), self)
 
-    def __rshift__(self, other: Piece) -> Piece:
+    def __rshift__(self, other: Any) -> Any:
         from anypo.core.combine import Chain, SamplingChain
 
-        return (SamplingChain if self.axis == "sampling" else Chain)(self, other)
+        chain: Any = SamplingChain if self.axis == "sampling" else Chain
+        return chain(self, other)
 
 
 class Reward(Piece):
@@ -167,7 +168,7 @@ class Likelihood(Piece):
     axis = "likelihood"
 
     def __call__(
-        self, policy: Any, batch: Batch, needs: frozenset[str], heads: Mapping[str, Any]
+        self, policy: Any, batch: Batch, needs: frozenset[str], heads: Any
     ) -> dict[str, Tensor]:
         """The named model columns."""
         raise NotImplementedError

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from anypo.core.batch import Batch
-from anypo.core.errors import UsageError, nearest
+from anypo.core.errors import RecipeError, UsageError, nearest
 from anypo.core.neutral import Adam, Direct, Groups, Mean, Reinforce, Return
 from anypo.core.piece import (
     Advantage,
@@ -192,23 +192,28 @@ class Recipe:
         return self.needs_of("advantage", "sampling") | {c for c in live if frozen(c)}
 
     @property
+    def stages(self) -> tuple[Recipe, ...]:
+        """The recipe at its start and at the start of every phase."""
+        return tuple(self.at(step) for step in (0, *(p.at for p in self.phases)))
+
+    @property
     def references(self) -> frozenset[str]:
         """Names of the references that some piece reads: `base` of `ref.base`."""
-        return frozenset(c.split(".")[1] for c in self.frozen_needs if c.startswith("ref."))
+        columns = (c for stage in self.stages for c in stage.frozen_needs)
+        return frozenset(c.split(".")[1] for c in columns if c.startswith("ref."))
 
     def modules(self) -> dict[str, int]:
         """Owned heads, name → outputs."""
-        return {k: v for p in self.pieces for k, v in p.modules().items()}
+        return {k: v for s in self.stages for p in s.pieces for k, v in p.modules().items()}
 
     def check(self, name: str = "this recipe") -> Recipe:
         """Let every piece refuse the combination; returns the recipe."""
-        for step in (0, *(p.at for p in self.phases)):
-            resolved = self.at(step)
-            for piece in resolved.pieces:
+        for stage in self.stages:
+            for piece in stage.pieces:
                 try:
-                    piece.check(resolved)
+                    piece.check(stage)
                 except UsageError as error:
-                    raise UsageError(f"{name}: {error}") from None
+                    raise RecipeError(name, str(error)) from None
         return self
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class Schedule:
-    """A value for every iteration; `recipe.schedules = {"surrogate.high": Linear(0.3, 0.2, 100)}`."""
+    """A value for every iteration: `schedules={"surrogate.high": Linear(0.3, 0.2, 100)}`."""
 
     def __call__(self, step: int) -> float:
         """The value at iteration `step` (0 is the first)."""

@@ -57,13 +57,12 @@ class Log:
         self.watch(clean)
 
     def stop_if_dead(self, state: State, facts: dict[str, Any]) -> None:
-        """Raise when nothing has been learned from for `patience` iterations, or updates are NaN."""
-        if facts.get("skipped_updates", 0) and not math.isfinite(facts.get("grad_norm", 0.0)):
-            if state.idle >= 3:
-                raise UsageError(
-                    "three gradients in a row were not finite and were not applied: "
-                    "lower --lr, or look at the rewards"
-                )
+        """Raise when `patience` iterations had no gradient, or three none that was finite."""
+        if facts.get("skipped_updates", 0) and state.idle >= 3:
+            raise UsageError(
+                "three gradients in a row were not finite and were not applied: lower --lr, or "
+                "look at the rewards"
+            )
         if state.idle < state.settings.patience:
             return
         why = (

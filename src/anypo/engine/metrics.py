@@ -15,7 +15,7 @@ from anypo.math import kl, segments
 
 
 def clip_fractions(objective: Objective, batch: Batch) -> tuple[float, float]:
-    """Shares of steps with an advantage whose surrogate has no gradient: by its bounds, by its dual.
+    """Shares of steps with an advantage and no gradient: by the bounds, and by the dual clip.
 
     Found by differentiating, so they hold for every surrogate that works through `log_ratio`; one
     that detaches the ratio gives NaN.

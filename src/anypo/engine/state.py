@@ -15,13 +15,18 @@ from anypo.core.rng import key
 from anypo.engine.settings import Settings
 
 
+def origin(policy: Any) -> dict[str, Tensor] | None:
+    """A reference to the policy as it starts: under an adapter, the adapter switched off."""
+    return None if getattr(policy, "lora", 0) else policy.snapshot()
+
+
 @dataclass
 class State:
     """The policy, the heads that pieces own, optimizers, references, and counters.
 
-    `step` counts finished iterations, `cursor` the prompts asked for, `idle` the iterations in a row
-    without a gradient. `references` are snapshots of the trainable parameters by name; `None` is
-    the adapter switched off.
+    `step` counts finished iterations, `cursor` the prompts asked for, `idle` the iterations in a
+    row without a gradient, `tokens` the steps sampled. `references` are snapshots of the trainable
+    parameters by name; `None` is the adapter switched off.
     """
 
     recipe: Recipe
@@ -51,7 +56,7 @@ class State:
             recipe.update.optimizer(state.parameters(i), state.lr)
             for i in range(len(recipe.objectives))
         ]
-        state.references = {name: policy.origin() for name in recipe.references}
+        state.references = {name: origin(policy) for name in recipe.references}
         state.pieces = {k: v for p in recipe.pieces for k, v in p.init().items()}
         return state
 
@@ -61,7 +66,7 @@ class State:
         return self.settings.lr or self.policy.lr
 
     def parameters(self, objective: int) -> list[nn.Parameter]:
-        """What an objective optimises: the first one the policy and its heads, others their heads."""
+        """What an objective optimises: the first the policy and its heads, others their heads."""
         pieces = self.recipe.objectives[objective].pieces
         names = {n for p in pieces for n in p.modules()}
         if objective == 0:

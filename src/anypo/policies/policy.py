@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -38,6 +39,14 @@ class Policy(Protocol):
 
     def costs(self, batch: Batch) -> list[int]:
         """What a forward pass of each `seq` costs, in tokens or rows."""
+        ...
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """A copy of the trainable parameters, to serve as a reference."""
+        ...
+
+    def using(self, weights: Mapping[str, Tensor] | None) -> AbstractContextManager[Any]:
+        """Compute under a snapshot inside the block; None is the adapter switched off."""
         ...
 
     def publish(self) -> None:

@@ -52,7 +52,7 @@ def files(paths: list[Path]) -> list[Path]:
 
 
 def verify(path: Path, resolve: Callable[[str], Recipe]) -> list[Row]:
-    """The rows of one file; `resolve` gives the recipe of a method's name, or raises `UsageError`."""
+    """The rows of one file; `resolve` gives the recipe of a method, or raises `UsageError`."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         method, kind, cases = data["method"], data["kind"], data["cases"]

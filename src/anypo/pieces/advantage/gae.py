@@ -54,7 +54,7 @@ class GAE(Advantage):
 
 @dataclass(frozen=True)
 class Whiten(Advantage):
-    """Standardise the advantage of all steps, `(A − mean) / (sd + eps)`; use as `GAE() >> Whiten()`.
+    """Standardise the advantage, `(A − mean) / (sd + eps)`; use as `GAE() >> Whiten()`.
 
     Parameters: `within` (the unit whose steps are standardised together, default the whole batch),
     `eps` (default 1e-8). Equal advantages give exactly 0. Shapes: `[N]`.

@@ -19,8 +19,8 @@ class KL(Regularizer):
     ----------
     ref : name of the reference (`base`: the policy at the start, or as last refreshed).
     beta : coefficient; 0 loads no reference.
-    form : `k1`, `k2`, `k3`, `abs` on the sampled step (see `anypo.math.kl.estimate`), or `gaussian`:
-        the closed form of steps with equal covariance, from the columns `mean` and `std`.
+    form : `k1`, `k2`, `k3`, `abs` on the sampled step (see `anypo.math.kl.estimate`), or
+        `gaussian`: the closed form for equal covariances, from the columns `mean` and `std`.
 
     Shapes: `[N]`. Reference: Schulman 2020; k3 in the loss, DeepSeekMath, 2402.03300.
     """

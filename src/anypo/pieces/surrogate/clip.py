@@ -25,9 +25,9 @@ class Clip(Surrogate):
 
     `min(r·A, clip(r, 1−low, 1+high)·A)`; with `dual = c`, where A < 0, at least `c·A`.
 
-    Parameters: `low`, `high` (distance of the bounds from 1, default 0.2), `dual` (c > 1, default ∞:
-    off, as in the paper; verl's code has 3). A ratio exactly on a bound still has its gradient.
-    Shapes: `[N]`. Reference: PPO, 1707.06347; dual clip, 1912.09729; two bounds, DAPO, 2503.14476.
+    Parameters: `low`, `high` (distance of the bounds from 1, default 0.2), `dual` (c > 1, default
+    ∞: off, as in the paper; verl's code has 3). A ratio exactly on a bound keeps its gradient.
+    Shapes: `[N]`. Reference: PPO, 1707.06347; dual clip, 1912.09729; two bounds, 2503.14476.
     """
 
     low: float = 0.2
@@ -50,8 +50,8 @@ class BalancedClip(Surrogate):
     """PPO whose bounds widen until positive contributions are `target` times the negative ones.
 
     `e = A·(min(r, high) if A ≥ 0 else max(r, low))`, `q = Σ⁺e / −Σ⁻e`; while `q < target`, first
-    `low` rises to `low_max`, then `high` to `high_max`. Bounds are ratios, not distances from 1, and
-    start afresh in every update batch.
+    `low` rises to `low_max`, then `high` to `high_max`. Bounds are ratios, not distances from 1,
+    and start afresh in every update batch.
 
     Parameters: `low`, `low_max`, `high`, `high_max`, `increment`, `target`, `dual`, `eps`, defaults
     0.6, 0.8, 1.2, 2.0, 0.05, 1.0, 3.0, 1e-8 (the code's).
