@@ -1,0 +1,1 @@
+"""The adapters: the only place that imports heavy libraries."""

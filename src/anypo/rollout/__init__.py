@@ -1,0 +1,1 @@
+"""From a request, a policy and a task to a batch."""
