@@ -83,7 +83,7 @@ class Run:
 def train(
     recipe: Recipe | str = "grpo",
     policy: Any = "",
-    task: Any = "arithmetic",
+    task: Any = "",
     *,
     out: str | Path = "",
     reward: Any = "",
@@ -102,7 +102,8 @@ def train(
     recipe : a `Recipe`, or a method's name.
     policy : `smollm2-135m`, `tiny`, a folder, a hub id, a control or generator policy, or an object
         (default: `smollm2-135m` for language, and what suits the task's kind otherwise).
-    task : a task's name (`arithmetic`, `reasoning_gym:chain_sum`, `CartPole-v1`, …), or an object.
+    task : a task's name (`arithmetic`, `reasoning_gym:chain_sum`, `CartPole-v1`, …), or an object
+        (default: `arithmetic`, unless a dataset is given).
     out : the run's folder (default `runs/RECIPE-POLICY-TASK`).
     reward, dataset : a reward function (or `file.py:function`) and a data file, instead of a task.
     lora : rank of low-rank adapters (0 = all weights). precision : of the policy's forward passes.
@@ -240,7 +241,7 @@ class Scores:
 
 def evaluate(
     policy: Any = "",
-    task: Any = "arithmetic",
+    task: Any = "",
     n: int = 100,
     *,
     reward: Any = "",

@@ -167,6 +167,28 @@ def test_a_run_without_any_gradient_stops_and_says_why(tmp_path):
     assert len(read(tmp_path / "metrics.jsonl")) == 4
 
 
+def test_a_failing_reward_loses_nothing(tmp_path):
+    """Iteration 4 fails while collecting: iterations 1 … 3 are saved, and the run goes on there."""
+    whole, rows = run("dr_grpo", tmp_path / "whole", 5, save_every="100")
+
+    class Failing(Source):
+        """A reward function that breaks once."""
+
+        def rollout(self, request, state):
+            if state.step == 3:
+                raise UsageError("reward function broke")
+            return super().rollout(request, state)
+
+    settings = Settings(steps=5, prompts=3, save_every="100")
+    with pytest.raises(UsageError, match="broke"):
+        train(recipe_of("dr_grpo"), Task(), SavedToy(), Failing(), settings, tmp_path / "cut")
+    assert [p.name for p in checkpoint.found(tmp_path / "cut")] == ["checkpoint-3"]
+    again, rows_again = run("dr_grpo", tmp_path / "cut", 5, save_every="100")
+    assert rows_again == rows
+    pairs = zip(whole.policy.module.parameters(), again.policy.module.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
 def test_unscored_trajectories_are_counted_and_left_out(tmp_path):
     class Half(Source):
         """Every second trajectory cannot be scored."""

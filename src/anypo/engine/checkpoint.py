@@ -7,6 +7,8 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,22 @@ def save(state: State, out: Path) -> Path:
     for old in found(out)[:-KEPT]:
         shutil.rmtree(old)
     return final
+
+
+@contextmanager
+def rescued(state: State, out: Path) -> Iterator[None]:
+    """Save what was reached when collecting fails (a reward function, say) or is interrupted.
+
+    Between updates the state is that of a finished iteration, but for the prompts just asked for.
+    """
+    before = state.cursor, state.tokens
+    try:
+        yield
+    except (UsageError, KeyboardInterrupt):
+        state.cursor, state.tokens = before
+        if state.step and (not found(out) or found(out)[-1].name != f"checkpoint-{state.step}"):
+            save(state, out)
+        raise
 
 
 def _want_room(state: State, out: Path) -> None:

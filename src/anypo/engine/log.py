@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from anypo.core.errors import UsageError
 from anypo.engine.state import State
 
 SUMMED = frozenset({"skipped_updates"})
@@ -56,21 +55,22 @@ class Log:
             handle.flush()
         self.watch(clean)
 
-    def stop_if_dead(self, state: State, facts: dict[str, Any]) -> None:
-        """Raise when `patience` iterations had no gradient, or three none that was finite."""
+    def verdict(self, state: State, facts: dict[str, Any]) -> str:
+        """Why the run must stop: `patience` iterations without a gradient, or three not finite.
+
+        An empty string while it is alive.
+        """
         if facts.get("skipped_updates", 0) and state.idle >= 3:
-            raise UsageError(
+            return (
                 "three gradients in a row were not finite and were not applied: lower --lr, or "
                 "look at the rewards"
             )
         if state.idle < state.settings.patience:
-            return
-        why = (
-            "no trajectory was kept" if not facts.get("kept") else "no trajectory had an advantage"
-        )
+            return ""
+        why = "no trajectory had an advantage" if facts.get("kept") else "no trajectory was kept"
         if facts.get("frac_reward_zero_std") == 1.0:
             why = f"every group had equal rewards (the last all {facts.get('reward', 0.0):g})"
-        raise UsageError(
+        return (
             f"{state.idle} iterations without any gradient: {why}. Try an easier task, a larger "
             "group, a denser reward, or more --patience"
         )

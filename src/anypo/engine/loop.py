@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from anypo.core.errors import UsageError
 from anypo.core.recipe import Recipe
 from anypo.core.rng import generator
 from anypo.engine import checkpoint
@@ -43,7 +44,8 @@ def train(
         r = recipe.at(state.step)  # schedules and phases are resolved here, only here
         state.recipe = r
         state.refresh(recipe.refreshes(state.step))
-        batch, facts = collect(r, backend, state)  # B, A
+        with checkpoint.rescued(state, out):
+            batch, facts = collect(r, backend, state)  # B, A
         facts |= batch_metrics(batch)
         # With one visit per batch, logp_old is logp at that visit: the ratio is 1 by construction.
         frozen = r.frozen_needs - ({"logp_old"} if r.update.visits == 1 else set())
@@ -66,8 +68,10 @@ def train(
         log.write(state, facts)
         if settings.record_every and state.step % settings.record_every == 0:
             backend.record(batch, state, out)
-        log.stop_if_dead(state, facts)
-        if last or settings.due(state.step, time.monotonic() - saved):
+        dead = log.verdict(state, facts)
+        if last or dead or settings.due(state.step, time.monotonic() - saved):
             checkpoint.save(state, out)
             saved = time.monotonic()
+        if dead:
+            raise UsageError(dead)
     return state

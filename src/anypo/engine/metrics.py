@@ -56,7 +56,9 @@ def update_metrics(objective: Objective, batch: Batch) -> dict[str, float]:
             gap = kl.estimate(batch["logp_old"], batch["logp"], "k3")
             out["approx_kl"] = float(gap.mean())
         if "logp_mu" in batch and "logp" in batch:
-            gap = (batch["logp"] - batch["logp_mu"]).abs()
+            # Against the policy at the start of the update: a gap there is a sampler that lies.
+            scored = batch["logp_old"] if "logp_old" in batch else batch["logp"]
+            gap = (scored - batch["logp_mu"]).abs()
             out["sampling/sampling_logp_difference/mean"] = float(gap.mean())
             out["sampling/sampling_logp_difference/max"] = float(gap.max())
         if "value" in batch and "return" in batch:

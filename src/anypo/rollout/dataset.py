@@ -8,7 +8,6 @@ import torch
 
 from anypo.core.batch import Batch
 from anypo.core.request import Request
-from anypo.tasks.task import order
 
 
 def rollout(request: Request, policy: Any, task: Any) -> Batch:
@@ -17,8 +16,7 @@ def rollout(request: Request, policy: Any, task: Any) -> Batch:
     Nothing is sampled, so there is no `logp_mu`. The steps are the answer's tokens and the end
     token; a group is the pair. Shapes as in every language batch.
     """
-    count = len(task.train)
-    picks = [order(count, request.start + i, request.seed) for i in range(request.prompts)]
+    picks = [task.order(request.start + i, request.seed) for i in range(request.prompts)]
     rows = [task.train[k] for k in picks]
     parts: list[Batch] = []
     for i, (pick, row) in enumerate(zip(picks, rows, strict=True)):
