@@ -53,6 +53,16 @@ def test_sizes_and_horizon_are_the_environments():
     assert lake.make().reset(0).tolist() == [1.0] + [0.0] * 15
 
 
+def test_the_record_tells_tasks_apart():
+    records = [GymTask("FrozenLake-v1", is_slippery=s).settings() for s in (False, True)]
+    assert records[0] == {
+        "kind": "control",
+        "name": "FrozenLake-v1",
+        "options": {"is_slippery": False},
+    }
+    assert records[0] != records[1]
+
+
 def test_options_reach_the_environment():
     """Without slipping, right, right, down, down, down, right is the way over the frozen lake."""
     env = GymTask("FrozenLake-v1", is_slippery=False).make()

@@ -108,6 +108,17 @@ def test_membership_of_the_wanted_mode_is_the_reward():
     assert EightGaussians(mode=2).reward(points).tolist() == [1, 1, 1, 0, 0, 0]
 
 
+def test_the_record_tells_tasks_apart():
+    assert EightGaussians(mode=3).settings() == {
+        "kind": "generator",
+        "name": "eight_gaussians",
+        "mode": 3,
+        "radius": 2.0,
+        "spread": 0.15,
+        "reach": 0.6,
+    }
+
+
 def test_the_data_have_the_stated_modes():
     task = EightGaussians(spread=0.1)
     x = task.sample(8000, torch.Generator().manual_seed(0))

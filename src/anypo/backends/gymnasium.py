@@ -51,6 +51,10 @@ class GymTask:
         self.action_count = int(action.n)
         self.horizon: int = limit or DEFAULT_HORIZON
 
+    def settings(self) -> dict[str, Any]:
+        """What the run's record says of this task."""
+        return {"kind": self.kind, "name": self.name, "options": self.options}
+
     def make(self) -> GymEnvironment:
         """A fresh environment, not yet reset."""
         return GymEnvironment(_make(self.name, self.options))

@@ -1,8 +1,9 @@
-"""The stochastic denoising step of Flow-GRPO, its log-probability and its divergence.
+"""The stochastic denoising step of Flow-GRPO and its log-probability.
 
 Time runs from `t = 1` (noise) to `t = 0` (data): `x_t = (1 − t)·x_0 + t·ε`, and the velocity model
 is `v(x_t, t) ≈ ε − x_0`. Rows are denoising steps: `x`, `v`, `mean` have shape `[N, …]`, the
-scalars of a step (`t`, `dt`, `scale`, `std`) have shape `[N]` or `[]`.
+scalars of a step (`t`, `dt`, `scale`, `std`) have shape `[N]` or `[]`. The divergence of two steps
+is `anypo.math.kl.gaussian` of their means.
 Reference: Flow-GRPO, arXiv 2505.05470.
 """
 
@@ -67,16 +68,6 @@ def step_logp(x_next: Tensor, mean: Tensor, std: Tensor, reduce: Reduce = "mean"
     std = _rows(std, mean)
     z = (x_next - mean) / std
     return _collapse(-0.5 * z * z - std.log() - HALF_LOG_2PI, reduce)
-
-
-def step_kl(mean: Tensor, mean_ref: Tensor, std: Tensor, reduce: Reduce = "sum") -> Tensor:
-    """KL divergence between two steps of equal `std`, `[N]`: `Σ (mean − mean_ref)²/(2·std²)`.
-
-    `reduce="sum"` (default) is the divergence, as in the paper. The reference code computes
-    `step_kl(mean, mean_ref, scale, "mean")`: a mean, and `|dt|` times the true value.
-    """
-    z = (mean - mean_ref) / _rows(std, mean)
-    return _collapse(0.5 * z * z, reduce)
 
 
 def _rows(u: Tensor, like: Tensor) -> Tensor:

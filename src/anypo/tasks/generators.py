@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,6 +33,10 @@ class EightGaussians:
     kind = "generator"
     name = "eight_gaussians"
     dim = 2
+
+    def settings(self) -> dict[str, Any]:
+        """What the run's record says of this task."""
+        return {"kind": self.kind, "name": self.name, **asdict(self)}
 
     def centre(self, mode: Tensor) -> Tensor:
         """Centres of modes, `[…, 2]`."""
