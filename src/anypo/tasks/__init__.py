@@ -1,0 +1,1 @@
+"""What can be solved: verifiable problems, preferences, environments and generators."""
