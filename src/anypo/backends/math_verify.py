@@ -1,0 +1,77 @@
+"""Mathematical equality of answers, judged by the math-verify library in a killable process."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from functools import cache
+
+from anypo.tasks.reward import ground_truth
+from anypo.tasks.task import Prompt, Row
+from anypo.tasks.worker import Worker, WorkerDied, WorkerLate
+
+MEMORY = 4 << 30  # bytes; "9**9**9" would otherwise ask the machine for all it has
+
+
+def math_score(completion: str, answer: str, timeout: float = 5.0) -> float:
+    """1 if the completion's last expression equals the answer, 0 if not, NaN for no such answer.
+
+    The comparison runs in a process that is kept for the next one. A completion on which it takes
+    more than `timeout` seconds, or crashes, is wrong (0): its process is killed and started anew.
+    A completion that is the answer letter for letter is right. An answer in which math-verify
+    finds no mathematics makes every other completion not scorable (NaN).
+
+    Parameters
+    ----------
+    completion : text; LaTeX, a boxed expression or a plain number is found in it.
+    answer : the expression alone, or text that has it in `$…$` or `\\boxed{…}`.
+    timeout : seconds; 5 is math-verify's own.
+    """
+    try:
+        return float(_worker().call("grade", completion, answer, seconds=timeout))
+    except (WorkerLate, WorkerDied):
+        return 0.0
+
+
+@cache
+def _worker() -> Worker:
+    return Worker(__name__, memory=MEMORY, preload=("math_verify",))
+
+
+class MathReward:
+    """A `Scorer` that compares completions with each row's `ground_truth` (verl's layout)."""
+
+    def __init__(self, timeout: float = 5.0) -> None:
+        self.timeout = timeout
+
+    def __call__(
+        self,
+        prompts: Sequence[Prompt],
+        completions: Sequence[str],
+        rows: Sequence[Row],
+        completion_ids: Sequence[Sequence[int]] | None = None,
+    ) -> list[float]:
+        """One of 1, 0 and NaN for each completion."""
+        answers = [str(ground_truth(row)) for row in rows]
+        return [math_score(c, a, self.timeout) for c, a in zip(completions, answers)]
+
+
+# ── what the child process runs ──────────────────────────────────────────────────────────────────
+
+
+def grade(completion: str, answer: str) -> float:
+    """`math_score` without a time-out: the library's own is a signal, and the parent kills."""
+    from math_verify import parse, verify
+
+    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns of the absent time-out
+    if answer.strip() and completion.strip() == answer.strip():
+        return 1.0
+    bare = not any(mark in answer for mark in ("$", "\\boxed", "\\(", "\\["))
+    gold = parse(f"\\boxed{{{answer}}}" if bare else answer, parsing_timeout=0)
+    if all(isinstance(expression, str) for expression in gold):
+        return math.nan
+    try:
+        return float(verify(gold, parse(completion, parsing_timeout=0), timeout_seconds=0))
+    except Exception:  # a completion on which the library gives up is no right answer
+        return 0.0
