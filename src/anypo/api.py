@@ -25,11 +25,12 @@ from anypo.core.dump import dump, load
 from anypo.core.errors import UsageError, nearest
 from anypo.core.method import Method, MethodInfo
 from anypo.core.recipe import Recipe
-from anypo.engine import loop
+from anypo.engine import checkpoint, loop
 from anypo.engine.log import read
 from anypo.engine.metrics import interval
 from anypo.engine.settings import Settings
 from anypo.engine.state import State, origin
+from anypo.engine.validate import validate
 
 Watch = Callable[[dict[str, Any]], None]
 
@@ -91,6 +92,8 @@ def train(
     lora: int = 0,
     precision: str = "",
     task_options: Mapping[str, Any] | None = None,
+    name: str = "",
+    arguments: Mapping[str, Any] | None = None,
     watch: Watch = lambda row: None,
     notice: Callable[[str], None] = lambda text: None,
     **settings: Any,
@@ -107,26 +110,34 @@ def train(
     out : the run's folder (default `runs/RECIPE-POLICY-TASK`).
     reward, dataset : a reward function (or `file.py:function`) and a data file, instead of a task.
     lora : rank of low-rank adapters (0 = all weights). precision : of the policy's forward passes.
+    name, arguments : of the method that made the recipe, for the run's record.
     watch : called with the row of every finished iteration; notice : with sentences for a person.
     settings : fields of `Settings` (steps, seed, prompts, horizon, lr, …).
 
     Raises `UsageError` for anything a user can mend.
     """
     made = _settings(settings)
-    name = recipe if isinstance(recipe, str) else "recipe"
+    name = name or (recipe if isinstance(recipe, str) else "recipe")
     chosen = find(recipe)() if isinstance(recipe, str) else recipe
     options = dict(task_options or {})
     if isinstance(task, str):
         task = load_task(task, seed=made.seed, dataset=str(dataset), reward=reward, **options)
     if isinstance(policy, str):
         policy = load_policy(policy, task=task, lora=lora, precision=precision, seed=made.seed)
+    validate(chosen, task, policy, made)
     folder = Path(out or Path("runs") / _slug(f"{name}-{policy.name}-{task.name}"))
-    facts = describe(chosen, policy, task, made, name)
+    facts = {**describe(chosen, policy, task, made, name), "given": dict(arguments or {})}
     claim(folder, facts)
+    notice(f"{policy.name} on {task.name}; everything is kept in {folder}")
     _say_references(chosen, policy, notice)
     backend = Local(task)
+    if not (folder / "before.json").exists():
+        notice("scoring the policy before training")
     before = _before(folder, chosen, policy, made, backend)
+    for newest in checkpoint.found(folder)[-1:]:
+        notice(f"going on from {newest.name}")
     state = loop.train(chosen, task, policy, backend, made, folder, watch)
+    notice("scoring the policy after training")
     after = backend.evaluate(state, seen=True)
     scores = {"before": before, "after": after}
     (folder / "scores.json").write_text(json.dumps(scores, indent=1))
