@@ -13,7 +13,7 @@ LETTERS = "abcd"
 
 
 def first_letter(*, seed: int = 0, horizon: int = 4, held_out: int = 60) -> Problems:
-    """Repeat the first letter of the word: "cab?" wants "cccc".
+    """Repeat the first letter of the word: "cab" wants "cccc".
 
     score = (hits + 0.25·near) / horizon, where a hit is the first letter and near is another
     letter of the word; only the first `horizon` characters count.
@@ -22,7 +22,7 @@ def first_letter(*, seed: int = 0, horizon: int = 4, held_out: int = 60) -> Prob
     ----------
     seed : which words are held out.
     horizon : most tokens of a completion, and the number of letters wanted.
-    held_out : words kept out of training, of 256.
+    held_out : words kept out of training, at most a third of the 64.
     """
 
     def score(completion: str, row: Row) -> float:
@@ -41,7 +41,7 @@ def vowels(*, seed: int = 0, horizon: int = 8, held_out: int = 60) -> Problems:
     ----------
     seed : which words are held out.
     horizon : most tokens of a completion, and the number of vowels wanted.
-    held_out : words kept out of training, of 256.
+    held_out : words kept out of training, at most a third of the 64.
     """
 
     def score(completion: str, row: Row) -> float:
@@ -52,4 +52,4 @@ def vowels(*, seed: int = 0, horizon: int = 8, held_out: int = 60) -> Problems:
 
 
 def _words() -> list[Row]:
-    return [{"prompt": "".join(letters)} for letters in product(LETTERS, repeat=4)]
+    return [{"prompt": "".join(letters)} for letters in product(LETTERS, repeat=3)]
