@@ -1,0 +1,173 @@
+"""Sampling: each prompt is read once for its group, and each sample has its own random stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from anypo.backends.language_net import Net
+from anypo.backends.language_pack import shared_prefix
+from anypo.backends.language_score import CHUNK
+
+MEMORY = 2**31
+"""Bytes of keys and values held at once; more samples are drawn in turns."""
+
+
+@dataclass
+class Sample:
+    """Tokens drawn after one prompt, and the log-probabilities that they were drawn with."""
+
+    prompt: Sequence[int]
+    key: int
+    most: int
+    tokens: list[int] = field(default_factory=list)
+    logp: list[float] = field(default_factory=list)
+    finished: bool = False
+
+    @property
+    def live(self) -> bool:
+        """Whether another token is to be drawn."""
+        return not self.finished and len(self.tokens) < self.most
+
+    @property
+    def spoken(self) -> list[int]:
+        """The tokens without the end token."""
+        return self.tokens[: len(self.tokens) - self.finished]
+
+    def take(self, token: int, logp: float, ends: frozenset[int]) -> None:
+        """Append a token; an end token is kept and finishes the sample."""
+        self.tokens.append(token)
+        self.logp.append(logp)
+        self.finished = token in ends
+
+
+@torch.no_grad()
+def sample(net: Net, samples: Sequence[Sample], ends: frozenset[int], temperature: float) -> None:
+    """Fill samples with tokens: `token ~ softmax(logits / T)`, greedily for T = 0.
+
+    The t-th token of a sample is the inverse of its cumulative distribution at the t-th uniform
+    number of the stream that the sample's key names, so a sample depends on no other, and nothing
+    but the rounding of its logits on how many are drawn together. No top-p or top-k, whatever a
+    generation config says. `logp` is that of the sampled distribution (0 for T = 0).
+    """
+    order = sorted(samples, key=lambda s: (len(s.prompt), s.prompt))
+    for turn in _turns(net, order):
+        _sample_together(net, turn, ends, temperature)
+
+
+def _turns(net: Net, samples: list[Sample]) -> list[list[Sample]]:
+    """Cut samples so that the keys and values of each turn fit into `MEMORY`."""
+    config = net.config
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    per_token = 2 * config.num_hidden_layers * heads * width * net.dtype.itemsize
+    turns: list[list[Sample]] = []
+    used = 0
+    for s in samples:
+        size = per_token * (len(s.prompt) + s.most)
+        if not turns or used + size > MEMORY:
+            turns.append([])
+            used = 0
+        turns[-1].append(s)
+        used += size
+    return turns
+
+
+def _sample_together(
+    net: Net, samples: list[Sample], ends: frozenset[int], temperature: float
+) -> None:
+    prompts = sorted({tuple(s.prompt) for s in samples})
+    owner = [prompts.index(tuple(s.prompt)) for s in samples]
+    horizon = max(s.most for s in samples)
+    streams = [torch.Generator().manual_seed(s.key) for s in samples]
+    uniform = torch.stack([torch.rand(horizon, generator=g, dtype=torch.float64) for g in streams])
+    cache = DynamicCache(config=net.config)
+    hidden, seen = _read(net, prompts, cache)
+    rows = torch.tensor(owner, device=net.device)
+    hidden, seen = hidden[rows], seen[rows]
+    alive = list(range(len(samples)))
+    for place in range(horizon):
+        token, logp = _draw(net, hidden, uniform[alive, place], temperature)
+        for k, t, value in zip(alive, token.tolist(), logp.tolist(), strict=True):
+            if samples[k].live:
+                samples[k].take(t, value, ends)
+        keep = [row for row, k in enumerate(alive) if samples[k].live]
+        if not keep:
+            return
+        if place == 0 or 4 * len(keep) <= 3 * len(alive):  # moving the cache must pay for itself
+            index = torch.tensor(keep, device=net.device)
+            rows = rows[index] if place == 0 else index
+            _reorder(cache, rows)
+            seen, token = seen[index], token[index]
+            alive = [alive[row] for row in keep]
+        lengths = [len(samples[k].prompt) + place for k in alive]
+        positions = torch.tensor(lengths, device=net.device)[:, None]
+        seen = torch.cat([seen, torch.ones_like(seen[:, :1])], dim=1)
+        hidden = net.extend(token[:, None], positions, seen, cache)[:, -1]
+
+
+def _read(net: Net, prompts: Sequence[Sequence[int]], cache: DynamicCache) -> tuple[Tensor, Tensor]:
+    """Hidden state `[P, H]` after each prompt, and which slots of the cache are no padding.
+
+    What all prompts begin with, such as a system message, is read once. The rest is padded on the
+    left; positions count real tokens only.
+    """
+    common = 0
+    if net.packs and len(prompts) > 1:
+        shortest = min(map(len, prompts))
+        common = min(shared_prefix(prompts[0], prompts[-1]), shortest - 1)
+    if common:
+        prefix = torch.tensor([prompts[0][:common]], device=net.device)
+        positions = torch.arange(common, device=net.device)[None]
+        net.extend(prefix, positions, torch.ones_like(prefix, dtype=torch.bool), cache)
+        _reorder(cache, torch.zeros(len(prompts), dtype=torch.long, device=net.device))
+    longest = max(map(len, prompts)) - common
+    tokens = torch.zeros(len(prompts), longest, dtype=torch.long)
+    seen = torch.zeros(len(prompts), longest, dtype=torch.bool)
+    for row, prompt in enumerate(prompts):
+        rest = torch.tensor(prompt[common:])
+        tokens[row, longest - len(rest) :] = rest
+        seen[row, longest - len(rest) :] = True
+    positions = (seen.long().cumsum(1) - 1 + common).clamp(min=0)
+    before = torch.ones(len(prompts), common, dtype=torch.bool)
+    seen = torch.cat([before, seen], dim=1).to(net.device)
+    hidden = net.extend(tokens.to(net.device), positions.to(net.device), seen, cache)
+    return hidden[:, -1], seen
+
+
+def _reorder(cache: Any, rows: Tensor) -> None:
+    """Make row k of the cache what row `rows[k]` was."""
+    cache.reorder_cache(rows)
+
+
+def _draw(net: Net, hidden: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    readout = net.readout()
+    tokens, logps = [], []
+    for start in range(0, len(hidden), CHUNK):
+        logits = readout(hidden[start : start + CHUNK])
+        pick = invert(logits, uniform[start : start + CHUNK], temperature)
+        tokens.append(pick[0])
+        logps.append(pick[1])
+    return torch.cat(tokens), torch.cat(logps)
+
+
+def invert(logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """The token at which the cumulative distribution passes `uniform`, and its log-probability.
+
+    Shapes: logits `[n, V]`, uniform `[n]` in [0, 1), results `[n]`. T = 0 gives the largest logit
+    and the log-probability 0.
+    """
+    if temperature == 0:
+        return logits.argmax(-1), torch.zeros(len(logits), device=logits.device)
+    logp = torch.log_softmax(logits / temperature, dim=-1)
+    climb = logp.exp().cumsum(-1)
+    top = climb[:, -1:]
+    # below the top by one ulp at least: rounding must not pass the last token that has a chance
+    mark = torch.minimum(uniform.to(climb)[:, None] * top, top.nextafter(torch.zeros_like(top)))
+    token = torch.searchsorted(climb, mark, right=True)
+    return token[:, 0], logp.gather(1, token)[:, 0].float()
