@@ -44,8 +44,8 @@ check: setup     ## lint, types, import layers, line budgets: seconds
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 	$(BIN)/python -m pytest -q tests/architecture/test_budgets.py
 
-bench: setup     ## how fast the engine and the samplers are on this machine
-	$(BIN)/python -m benchmarks
+bench: setup     ## how fast this machine is (POLICIES="tiny smollm2-135m")
+	$(BIN)/python -m benchmarks $(POLICIES)
 
 docs: setup      ## the documentation, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
