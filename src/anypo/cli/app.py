@@ -1,0 +1,76 @@
+"""Which command runs, and what becomes of its errors."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+
+from anypo import __version__
+from anypo.cli.screen import visible
+from anypo.core.errors import UsageError, nearest
+
+COMMANDS = {
+    "train": "improve a policy on a task; without arguments: the demonstration",
+    "evaluate": "greedy accuracy of a policy, with 95 % intervals",
+    "methods": "what there is, filtered by axis, piece or domain",
+    "show": "one method: its equations, its pieces, every field",
+    "diff": "the fields in which two methods differ, and what that does to gradients",
+    "verify": "check methods against files of reference numbers",
+    "report": "write the report page of a run",
+}
+"""Every command is a module of this name beside this file, with `run(words) -> int`."""
+
+USAGE = """usage: anypo COMMAND [arguments]
+
+Any policy, any policy optimization.
+
+{commands}
+
+anypo COMMAND --help lists a command's options, anypo --version prints the version.
+"""
+
+MENDABLE = frozenset(
+    {errno.ENOSPC, errno.EACCES, errno.EPERM, errno.EROFS, errno.EDQUOT, errno.EISDIR}
+)
+"""Errors of the file system that a user can mend; others are defects and keep their traceback."""
+
+
+def run(words: list[str]) -> int:
+    """Dispatch a command line; a mendable error becomes one sentence on the standard error."""
+    try:
+        return _dispatch(words)
+    except UsageError as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        again = "; run the same command to go on" if words[:1] == ["train"] else ""
+        print(f"interrupted{again}", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `anypo methods | head`: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        if error.errno not in MENDABLE:
+            raise
+        return _fail(f"{error.filename or 'a file'} cannot be used: {error.strerror}")
+
+
+def _fail(text: str) -> int:
+    print(f"error: {visible(text)}", file=sys.stderr)
+    return 2
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(USAGE.format(commands="\n".join(f"  {k:9} {v}" for k, v in COMMANDS.items())))
+        return 0
+    if words[0] == "--version":
+        print(f"anypo {__version__}")
+        return 0
+    if words[0] not in COMMANDS:
+        known = f" (commands: {', '.join(COMMANDS)})"
+        raise UsageError(f"unknown command {words[0]!r}{nearest(words[0], COMMANDS)}{known}")
+    command: Callable[[list[str]], int] = import_module(f"anypo.cli.{words[0]}").run
+    return command(words[1:])

@@ -1,0 +1,61 @@
+"""The terminal: hostile text made visible, consoles, tables, and a run's progress."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+WIDTH = 160
+"""Columns where the output is no terminal: a line that a script reads should not be folded."""
+
+
+def visible(text: Any) -> str:
+    """Text without anything that a terminal obeys: control and format characters as `\\x1b`.
+
+    Line ends and tabs stay. Direction marks go too: they could make a line read as another one.
+    """
+    return "".join(_shown(c) for c in str(text))
+
+
+def _shown(c: str) -> str:
+    if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn"):
+        return c
+    return c.encode("unicode_escape").decode("ascii")
+
+
+def cell(value: Any, style: str = "") -> Text:
+    """A value as text that is not markup."""
+    return Text(visible(value), style=style)
+
+
+def console(stream: TextIO) -> Console:
+    """A console that reads no markup, no emoji names, and guesses no colours."""
+    width = None if stream.isatty() else WIDTH
+    return Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    title: str = "",
+    right: Sequence[str] = (),
+) -> Table:
+    """A table; `right` names the columns of numbers."""
+    heading = Text(visible(title)) if title else None
+    made = Table(title=heading, title_justify="left", title_style="bold", header_style="bold")
+    for name in columns:
+        made.add_column(Text(name), justify="right" if name in right else "left")
+    for row in rows:
+        made.add_row(*(v if isinstance(v, Text) else cell(v) for v in row))
+    return made
+
+
+def print_json(value: Any) -> None:
+    """One JSON object for a script; what is not finite is null."""
+    print(json.dumps(value, allow_nan=False))

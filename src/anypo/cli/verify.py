@@ -1,0 +1,62 @@
+"""`anypo verify`: check methods against files of reference numbers."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from anypo.cli.options import Flag, gather, parse, said
+
+FILES = said("vector files, or folders of them", "FILE|FOLDER...")
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Run the pieces that train runs on reference cases, and report the largest errors."""
+
+    files: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]],
+        said("vector files, or folders of them", "FILE|FOLDER"),
+    ]
+    strict: Flag = False
+    """count cases that are not covered as failures"""
+    json: Flag = False
+    """print one JSON object"""
+
+
+def run(words: list[str]) -> int:
+    """Print one row per case; exit code 1 when one failed."""
+    options = parse(Verify, gather(Verify, words), "verify")
+    from anypo import api
+    from anypo.cli.screen import cell, console, print_json, table
+    from anypo.verify.verify import files, verify
+
+    rows = [row for file in files(list(options.files)) for row in verify(file, api.recipe)]
+    bad = [r for r in rows if r.status == "FAILED" or (options.strict and r.status != "ok")]
+    counts = {s: sum(r.status == s for r in rows) for s in ("ok", "FAILED", "not covered")}
+    if options.json:
+        cases = [{**asdict(r), "error": r.error if r.error < float("inf") else None} for r in rows]
+        print_json({"cases": cases, "counts": counts, "failed": bool(bad)})
+        return int(bool(bad))
+    styles = {"ok": "green", "FAILED": "bold red", "not covered": "yellow"}
+    shown = [
+        (
+            r.file,
+            str(r.case),
+            r.method,
+            cell(r.status, style=styles[r.status]),
+            f"{r.error:.1e}" if r.compared else "",
+            ", ".join(r.compared),
+            r.note or (f"left out: {', '.join(r.left_out)}" if r.left_out else ""),
+        )
+        for r in rows
+    ]
+    columns = ("file", "case", "method", "status", "error", "compared", "note")
+    screen = console(sys.stdout)
+    screen.print(table(columns, shown, right=("case", "error")))
+    screen.print(", ".join(f"{n} {status}" for status, n in counts.items() if n))
+    return int(bool(bad))
