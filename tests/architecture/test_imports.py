@@ -18,7 +18,7 @@ BIN = Path(sys.executable).parent
 CORE = {"anypo", "torch", "numpy", "safetensors"}
 """What the core depends on; everything else is an extra."""
 
-ROOMS = {"report": {"jinja2", "matplotlib"}, "cli": {"rich", "tyro", "yaml"}}
+ROOMS = {"report": {"jinja2", "markupsafe", "matplotlib"}, "cli": {"rich", "tyro", "yaml"}}
 """Libraries that one room may use beyond the core; `backends` may use any."""
 
 CODE_RUNNERS = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
