@@ -9,8 +9,8 @@ from collections.abc import Callable
 from importlib import import_module
 
 from anypo import __version__
-from anypo.cli.screen import visible
 from anypo.core.errors import UsageError, nearest
+from anypo.report.text import visible
 
 COMMANDS = {
     "train": "improve a policy on a task; without arguments: the demonstration",

@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from anypo.cli.screen import visible
+from anypo.report.text import visible
 
 BARS = "▁▂▃▄▅▆▇█"
 RECENT = 10

@@ -25,8 +25,8 @@ class Report:
 def run(words: list[str]) -> int:
     """Print the path of the page."""
     options = parse(Report, gather(Report, words), "report")
-    from anypo.cli.screen import visible
     from anypo.report.report import learning_curve, write_report
+    from anypo.report.text import visible
 
     print(visible(write_report(options.run)))
     if options.curve:

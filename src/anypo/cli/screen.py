@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
@@ -11,22 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from anypo.report.text import visible
+
 WIDTH = 160
 """Columns where the output is no terminal: a line that a script reads should not be folded."""
-
-
-def visible(text: Any) -> str:
-    """Text without anything that a terminal obeys: control and format characters as `\\x1b`.
-
-    Line ends and tabs stay. Direction marks go too: they could make a line read as another one.
-    """
-    return "".join(_shown(c) for c in str(text))
-
-
-def _shown(c: str) -> str:
-    if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn"):
-        return c
-    return c.encode("unicode_escape").decode("ascii")
 
 
 def cell(value: Any, style: str = "") -> Text:

@@ -88,7 +88,8 @@ def run(words: list[str]) -> int:
     if "help" in given and "recipe" not in given:
         parse(Train, given, "train")
     from anypo.cli import arguments, progress, results
-    from anypo.cli.screen import console, visible
+    from anypo.cli.screen import console
+    from anypo.report.text import visible
 
     chosen, options, remarks = choose(given)
     screen = console(sys.stderr)

@@ -1,0 +1,1 @@
+"""Pages about a run: curves, completions, recipe, scores."""
