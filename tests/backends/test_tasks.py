@@ -53,7 +53,7 @@ def test_arithmetic_has_every_one_digit_sum_and_product(arithmetic):
 
 def test_arithmetic_asks_for_the_number_only(arithmetic):
     row = arithmetic.train[0]
-    content = f"{row['question']}\nReply with the number only."
+    content = f"{row['question']}\nAnswer with only the number."
     assert row["prompt"] == [{"role": "user", "content": content}]
     answers = [row["answer"], f" {row['answer']}\n", f"{row['answer']}.", "It is 3", ""]
     got = arithmetic.score([row["prompt"]] * 5, answers, [row] * 5)

@@ -271,6 +271,29 @@ def test_validation_names_what_a_policy_lacks(tmp_path):
         train(recipe_of("ppo"), Control(), SavedToy(), Source(), Settings(steps=1), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("kind", "setting"),
+    [
+        ("generator", {"horizon": 5}),
+        ("generator", {"temperature": 0.5}),
+        ("control", {"eval_every": 3}),
+    ],
+)
+def test_a_setting_that_nothing_reads_is_refused(kind, setting, tmp_path):
+    class Other(Task):
+        """Of a kind without that setting."""
+
+    Other.kind = kind
+
+    class Policy(SavedToy):
+        """Of the same kind."""
+
+    Policy.kind = kind
+    name = next(iter(setting))
+    with pytest.raises(UsageError, match=f"{name}=.* has no effect"):
+        train(recipe_of("ppo"), Other(), Policy(), Source(), Settings(**setting), tmp_path)
+
+
 def test_metrics_are_strict_json(tmp_path):
     run("ppo", tmp_path, 3)
     for line in (tmp_path / "metrics.jsonl").read_text().splitlines():

@@ -14,15 +14,12 @@ def mean(rows: list[dict], name: str) -> float:
 
 
 def test_ppo_with_a_categorical_policy_learns_cartpole(tmp_path: Path):
-    """Return from about 20 to above 100 of at most 128 (the horizon of a fragment)."""
-    recipe = anypo.recipe("ppo", gamma=0.99, entropy_coef=0.01)
-    run = anypo.train(
-        recipe, task="CartPole-v1", steps=30, prompts=8, horizon=128, out=tmp_path, seed=1
-    )
+    """The return goes from about 20 to several hundred of at most 500."""
+    recipe = anypo.recipe("ppo", gamma=0.99, value_clip=float("inf"), epochs=10, minibatches=8)
+    run = anypo.train(recipe, task="CartPole-v1", steps=12, prompts=4, out=tmp_path, seed=1)
     rows = run.metrics
-    assert mean(rows[:3], "reward") < 45
-    assert mean(rows[-5:], "reward") > 85
-    assert mean(rows[-5:], "reward") > 2.5 * mean(rows[:3], "reward")
+    assert rows[0]["rollout/ep_rew_mean"] < 40
+    assert mean(rows[-4:], "rollout/ep_rew_mean") > 150
 
 
 def test_flow_grpo_moves_a_flow_to_the_rewarded_mode(tmp_path: Path):

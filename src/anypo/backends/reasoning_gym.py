@@ -84,7 +84,7 @@ def reasoning_gym_task(
 def arithmetic(
     *,
     seed: int = 0,
-    instruction: str = "Reply with the number only.",
+    instruction: str = "Answer with only the number.",
     horizon: int = 8,
     held_out: int = 60,
 ) -> Problems:

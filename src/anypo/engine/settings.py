@@ -39,7 +39,7 @@ class Settings:
     eval_every: int = 10
     eval_size: int = 100
     record_every: int = 1
-    patience: int = 20
+    patience: int = 60
 
     def __post_init__(self) -> None:
         for name in ("prompts", "token_budget", "patience"):

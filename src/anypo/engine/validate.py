@@ -22,6 +22,7 @@ def validate(recipe: Recipe, task: Any, policy: Any, settings: Settings) -> None
     if task.kind == "preference" and recipe.sampling.group != 2:
         raise UsageError("a dataset of chosen and rejected answers needs a recipe on pairs: dpo")
     _lengths(recipe, settings, task)
+    _unused(task, settings)
 
 
 def _offers(recipe: Recipe, policy: Any) -> None:
@@ -45,4 +46,23 @@ def _lengths(recipe: Recipe, settings: Settings, task: Any) -> None:
             raise UsageError(
                 f"{type(piece).__name__}(limit={limit}) lies above the horizon {horizon}: it could "
                 "never act; lower it, or raise --horizon"
+            )
+
+
+UNUSED = {
+    "control": ("eval_every", "eval_size", "record_every"),
+    "generator": ("horizon", "temperature", "eval_every", "eval_size", "record_every"),
+    "preference": ("horizon", "temperature", "eval_every", "eval_size"),
+    "language": (),
+}
+"""Kind of a task → settings that nothing there reads."""
+
+
+def _unused(task: Any, settings: Settings) -> None:
+    plain = Settings()
+    for name in UNUSED[task.kind]:
+        if getattr(settings, name) != getattr(plain, name):
+            raise UsageError(
+                f"{name}={getattr(settings, name)} has no effect on task {task.name!r} "
+                f"(kind {task.kind}): leave it out"
             )

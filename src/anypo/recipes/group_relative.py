@@ -53,7 +53,7 @@ def dr_grpo(group: int = 8, clip: float = 0.2, length: int = 0) -> Recipe:
     )
 
 
-@method(paper="2503.14476", title="DAPO")
+@method(paper="2503.14476", title="DAPO", aliases=("dapo_clip_higher",))
 def dapo(
     group: int = 16,
     clip_low: float = 0.2,
@@ -125,7 +125,7 @@ def bapo(
 
     PPO with ratio bounds `[low, high]` found per update batch so that `Σ⁺ / Σ⁻ ≥ target`.
 
-    Parameters: `low` → `low_max`, `high` → `high_max` (ratio bounds, 0.6 → 0.8 and 1.2 → 2.0, in
+    Parameters: `group`, `low` → `low_max`, `high` → `high_max` (ratio bounds, 0.6 → 0.8 and 1.2 → 2.0, in
     increments of 0.05), `target` (1.0), `dual_clip` (3). Defaults of the published code.
     Deviations: see `BalancedClip`. Reference: 2510.18927.
     """

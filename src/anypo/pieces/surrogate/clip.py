@@ -84,15 +84,11 @@ class BalancedClip(Surrogate):
 
     def bounds(self, ratio: Tensor, advantage: Tensor) -> tuple[float, float, float]:
         """The bounds found, and the balance q at them."""
-        low, high = self.low, self.high
-        q = self._balance(ratio, advantage, low, high)
-        while q < self.target and low < self.low_max - 1e-9:
-            low = min(low + self.increment, self.low_max)
-            q = self._balance(ratio, advantage, low, high)
-        while q < self.target and high < self.high_max - 1e-9:
-            high = min(high + self.increment, self.high_max)
-            q = self._balance(ratio, advantage, low, high)
-        return low, high, q
+        found = [self.low, self.high]
+        for side, most in enumerate((self.low_max, self.high_max)):
+            while self._balance(ratio, advantage, *found) < self.target and found[side] < most:
+                found[side] = min(round(found[side] + self.increment, 12), most)
+        return found[0], found[1], self._balance(ratio, advantage, *found)
 
     def _balance(self, ratio: Tensor, advantage: Tensor, low: float, high: float) -> float:
         up, down = ratio.clamp(max=high), ratio.clamp(min=low)
