@@ -41,7 +41,11 @@ MENDABLE = frozenset(
 def run(words: list[str]) -> int:
     """Dispatch a command line; a mendable error becomes one sentence on the standard error."""
     try:
-        return _dispatch(words)
+        code = _dispatch(words)
+        sys.stdout.flush()
+        return code
+    except SystemExit as stop:  # tyro has printed a help page
+        return int(stop.code or 0)
     except UsageError as error:
         return _fail(str(error))
     except KeyboardInterrupt:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -35,9 +36,11 @@ def table(
 ) -> Table:
     """A table; `right` names the columns of numbers."""
     heading = Text(visible(title)) if title else None
-    made = Table(title=heading, title_justify="left", title_style="bold", header_style="bold")
+    made = Table(
+        title=heading, title_justify="left", title_style="bold", header_style="bold", box=SIMPLE
+    )
     for name in columns:
-        made.add_column(Text(name), justify="right" if name in right else "left")
+        made.add_column(Text(name), justify="right" if name in right else "left", overflow="fold")
     for row in rows:
         made.add_row(*(v if isinstance(v, Text) else cell(v) for v in row))
     return made

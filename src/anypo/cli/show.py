@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -50,6 +51,11 @@ def needs(recipe: Any) -> dict[str, Any]:
     }
 
 
+def prose(doc: str) -> str:
+    """A docstring whose paragraphs are single lines, for a terminal of any width."""
+    return re.sub(r"(?<!\n)\n(?!\n|[A-Z]\w+:)", " ", doc)
+
+
 def _print_json(info: Any, recipe: Any) -> None:
     from anypo.cli.screen import print_json
     from anypo.core.dump import dump
@@ -67,7 +73,7 @@ def _print(info: Any, recipe: Any) -> None:
     also = f"   also: {', '.join(info.aliases)}" if info.aliases else ""
     screen.print(cell(f"paper {info.paper}   domain {info.domain}{also}"))
     screen.print()
-    screen.print(cell(info.doc))
+    screen.print(cell(prose(info.doc)))
     screen.print()
     screen.print(table(("axis", "field", "value"), fields_of(recipe), "Recipe, field by field"))
     screen.print()

@@ -94,7 +94,7 @@ def run(words: list[str]) -> int:
     chosen, options, remarks = choose(given)
     screen = console(sys.stderr)
     for text in [*remarks, *arguments.effects(chosen)]:
-        screen.print(f"note: {visible(text)}", soft_wrap=True)
+        screen.print(f"note: {visible(text)}", soft_wrap=not screen.is_terminal)
     from anypo import api
 
     with progress.Progress(screen, chosen.method.info.name, options.settings.steps) as shown:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -45,18 +45,23 @@ def run(words: list[str]) -> int:
     styles = {"ok": "green", "FAILED": "bold red", "not covered": "yellow"}
     shown = [
         (
-            r.file,
-            str(r.case),
+            f"{r.file} {r.case}",
             r.method,
             cell(r.status, style=styles[r.status]),
             f"{r.error:.1e}" if r.compared else "",
-            ", ".join(r.compared),
-            r.note or (f"left out: {', '.join(r.left_out)}" if r.left_out else ""),
+            remark(r),
         )
         for r in rows
     ]
-    columns = ("file", "case", "method", "status", "error", "compared", "note")
+    columns = ("case", "method", "status", "error", "compared")
     screen = console(sys.stdout)
-    screen.print(table(columns, shown, right=("case", "error")))
+    screen.print(table(columns, shown, right=("error",)))
     screen.print(", ".join(f"{n} {status}" for status, n in counts.items() if n))
     return int(bool(bad))
+
+
+def remark(row: Any) -> str:
+    """What was compared, what the case has besides, and what is to be said of it."""
+    parts = (", ".join(row.compared), row.note, ", ".join(row.left_out))
+    texts = (parts[0], parts[1], f"left out: {parts[2]}" if parts[2] else "")
+    return "; ".join(text for text in texts if text)
