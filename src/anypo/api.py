@@ -7,8 +7,9 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -166,17 +167,30 @@ def describe(
         "policy": policy.settings(),
         "task": getattr(task, "settings", lambda: {"name": task.name})(),
         "settings": asdict(settings),
-        "versions": {
-            "python": platform.python_version(),
-            **{n: version(n) for n in ("torch", "numpy", "safetensors")},
+        "versions": {"python": platform.python_version(), **_versions()},
+        "hardware": {
+            "machine": platform.machine(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         },
-        "hardware": {"machine": platform.machine(), "threads": torch.get_num_threads()},
         "command": " ".join(["anypo", *sys.argv[1:]]),
     }
 
 
+LIBRARIES = "anypo torch numpy safetensors transformers peft reasoning-gym gymnasium".split()
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in LIBRARIES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
 IDENTITY = ("recipe", "policy", "task", "settings")
-FREE = frozenset({"steps", "save_every", "eval_size", "token_budget"})
+FREE = frozenset({"steps", "save_every", "eval_size", "token_budget", "patience", "record_every"})
 """Settings that may change when a run goes on: they change no number of what is done already."""
 
 

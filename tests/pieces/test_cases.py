@@ -180,7 +180,7 @@ def clip(ratio: float, advantage: float, piece: Clip) -> tuple[float, float]:
     batch = rows([1]).with_({"log_ratio": leaf, "advantage": torch.tensor([advantage]).double()})
     value = piece(batch)
     (grad,) = torch.autograd.grad(value.sum(), leaf)
-    return float(value), float(grad)
+    return float(value.detach()), float(grad)
 
 
 def test_clips():

@@ -82,33 +82,30 @@ def _sample_together(
     net: Net, samples: list[Sample], ends: frozenset[int], temperature: float
 ) -> None:
     prompts = sorted({tuple(s.prompt) for s in samples})
-    owner = [prompts.index(tuple(s.prompt)) for s in samples]
     horizon = max(s.most for s in samples)
     streams = [torch.Generator().manual_seed(s.key) for s in samples]
     uniform = torch.stack([torch.rand(horizon, generator=g, dtype=torch.float64) for g in streams])
     cache = DynamicCache(config=net.config)
     hidden, seen = _read(net, prompts, cache)
-    rows = torch.tensor(owner, device=net.device)
-    hidden, seen = hidden[rows], seen[rows]
-    alive = list(range(len(samples)))
+    lengths = torch.tensor([len(prompt) for prompt in prompts], device=net.device)
+    alive, size = list(range(len(samples))), net.config.vocab_size
+    # samples with the same prompt that agree so far are one row of the cache
+    row = torch.tensor([prompts.index(tuple(s.prompt)) for s in samples], device=net.device)
     for place in range(horizon):
-        token, logp = _draw(net, hidden, uniform[alive, place], temperature)
+        token, logp = _draw(net, hidden, row, uniform[alive, place], temperature)
         for k, t, value in zip(alive, token.tolist(), logp.tolist(), strict=True):
-            if samples[k].live:
-                samples[k].take(t, value, ends)
-        keep = [row for row, k in enumerate(alive) if samples[k].live]
+            samples[k].take(t, value, ends)
+        keep = [n for n, k in enumerate(alive) if samples[k].live]
         if not keep:
             return
-        if place == 0 or 4 * len(keep) <= 3 * len(alive):  # moving the cache must pay for itself
-            index = torch.tensor(keep, device=net.device)
-            rows = rows[index] if place == 0 else index
-            _reorder(cache, rows)
-            seen, token = seen[index], token[index]
-            alive = [alive[row] for row in keep]
-        lengths = [len(samples[k].prompt) + place for k in alive]
-        positions = torch.tensor(lengths, device=net.device)[:, None]
+        alive = [alive[n] for n in keep]
+        step, row = torch.unique(row[keep] * size + token[keep], return_inverse=True)
+        parent, token = step // size, step % size
+        if not torch.equal(parent, torch.arange(len(seen), device=net.device)):
+            _reorder(cache, parent)
+            seen, lengths = seen[parent], lengths[parent]
         seen = torch.cat([seen, torch.ones_like(seen[:, :1])], dim=1)
-        hidden = net.extend(token[:, None], positions, seen, cache)[:, -1]
+        hidden = net.extend(token[:, None], lengths[:, None] + place, seen, cache)[:, -1]
 
 
 def _read(net: Net, prompts: Sequence[Sequence[int]], cache: DynamicCache) -> tuple[Tensor, Tensor]:
@@ -145,29 +142,35 @@ def _reorder(cache: Any, rows: Tensor) -> None:
     cache.reorder_cache(rows)
 
 
-def _draw(net: Net, hidden: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def _draw(
+    net: Net, hidden: Tensor, row: Tensor, uniform: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """A token for each sample from the distribution of its row of `hidden`."""
     readout = net.readout()
-    tokens, logps = [], []
+    token = torch.zeros(len(row), dtype=torch.long, device=row.device)
+    logp = torch.zeros(len(row), device=row.device)
     for start in range(0, len(hidden), CHUNK):
+        mine = ((row >= start) & (row < start + CHUNK)).nonzero()[:, 0]
         logits = readout(hidden[start : start + CHUNK])
-        pick = invert(logits, uniform[start : start + CHUNK], temperature)
-        tokens.append(pick[0])
-        logps.append(pick[1])
-    return torch.cat(tokens), torch.cat(logps)
+        drawn = invert(logits, row[mine] - start, uniform[mine.cpu()], temperature)
+        token[mine], logp[mine] = drawn
+    return token, logp
 
 
-def invert(logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def invert(
+    logits: Tensor, row: Tensor, uniform: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
     """The token at which the cumulative distribution passes `uniform`, and its log-probability.
 
-    Shapes: logits `[n, V]`, uniform `[n]` in [0, 1), results `[n]`. T = 0 gives the largest logit
-    and the log-probability 0.
+    Shapes: logits `[R, V]`, row and uniform `[n]` (in [0, 1)), results `[n]`. T = 0 gives the
+    largest logit and the log-probability 0.
     """
     if temperature == 0:
-        return logits.argmax(-1), torch.zeros(len(logits), device=logits.device)
+        return logits.argmax(-1)[row], torch.zeros(len(row), device=row.device)
     logp = torch.log_softmax(logits / temperature, dim=-1)
-    climb = logp.exp().cumsum(-1)
+    climb = logp.exp().cumsum(-1)[row]
     top = climb[:, -1:]
-    # below the top by one ulp at least: rounding must not pass the last token that has a chance
+    # an ulp below the top: rounding must not lead past the last token that has a chance
     mark = torch.minimum(uniform.to(climb)[:, None] * top, top.nextafter(torch.zeros_like(top)))
-    token = torch.searchsorted(climb, mark, right=True)
-    return token[:, 0], logp.gather(1, token)[:, 0].float()
+    token = torch.searchsorted(climb, mark, right=True)[:, 0]
+    return token, logp[row, token].float()

@@ -80,7 +80,7 @@ class _Score(torch.autograd.Function):
         hidden, weight, bias, *_ = ctx.saved_tensors
         dtype = ctx.saved_tensors[5].dtype
         to_hidden = torch.empty_like(hidden)
-        to_weight = torch.zeros(weight.shape, dtype=dtype, device=weight.device)
+        to_weight = None
         to_bias = None if bias is None else torch.zeros_like(bias, dtype=dtype)
         kept = weight.new_empty(min(SPAN, len(hidden)), len(weight))
         for start in range(0, len(hidden), SPAN):
@@ -92,7 +92,8 @@ class _Score(torch.autograd.Function):
                 if to_bias is not None:
                     to_bias += grad.sum(0)
             to_hidden[start : start + SPAN] = slopes @ weight
-            to_weight += slopes.t() @ states
+            part = (slopes.t() @ states).to(dtype)
+            to_weight = part if to_weight is None else to_weight.add_(part)
         return to_hidden, to_weight, to_bias, None, None, None, None
 
 

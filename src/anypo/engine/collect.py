@@ -11,6 +11,7 @@ from anypo.core.errors import UsageError
 from anypo.core.recipe import Recipe
 from anypo.core.request import Request
 from anypo.engine.backend import Backend
+from anypo.engine.metrics import batch_metrics
 from anypo.engine.state import State
 
 MOST_REQUESTS = 1000
@@ -18,7 +19,8 @@ MOST_REQUESTS = 1000
 
 def collect(recipe: Recipe, backend: Backend, state: State) -> tuple[Batch, dict[str, Any]]:
     """The batch of one iteration, and what was asked for, dropped and kept."""
-    batch, rounds, asked, unscored = Batch.empty(), 0, 0, 0
+    batch, sampled = Batch.empty(), Batch.empty()
+    rounds, asked, unscored = 0, 0, 0
     settings = state.settings
     wanted = Request(
         prompts=settings.prompts,
@@ -39,10 +41,12 @@ def collect(recipe: Recipe, backend: Backend, state: State) -> tuple[Batch, dict
         state.tokens += len(new)
         new, gone = drop_unscored(new)
         unscored += gone
-        batch = recipe.sampling.keep(batch + shape(recipe, new))
+        new = shape(recipe, new)
+        sampled = sampled + new
+        batch = recipe.sampling.keep(batch + new)
     kept = batch.count("traj") if len(batch) else 0
     facts = {"sampled": asked, "kept": kept, "unscored": unscored, "requests": rounds}
-    return batch, facts
+    return batch, facts | batch_metrics(sampled)
 
 
 def drop_unscored(batch: Batch) -> tuple[Batch, int]:

@@ -15,7 +15,6 @@ from anypo.engine.backend import Backend
 from anypo.engine.collect import collect, credit
 from anypo.engine.columns import add_frozen
 from anypo.engine.log import Log
-from anypo.engine.metrics import batch_metrics
 from anypo.engine.problem import Problem
 from anypo.engine.settings import Settings
 from anypo.engine.state import State
@@ -46,7 +45,7 @@ def train(
         state.refresh(recipe.refreshes(state.step))
         with checkpoint.rescued(state, out):
             batch, facts = collect(r, backend, state)  # B, A
-        facts |= batch_metrics(batch)
+        facts["time/collect"] = time.monotonic() - started
         # With one visit per batch, logp_old is logp at that visit: the ratio is 1 by construction.
         frozen = r.frozen_needs - ({"logp_old"} if r.update.visits == 1 else set())
         batch = add_frozen(batch, frozen, state, backend)  # H

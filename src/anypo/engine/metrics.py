@@ -80,7 +80,7 @@ def _units(batch: Batch, x: Tensor, level: str) -> Tensor:
 
 
 def batch_metrics(batch: Batch) -> dict[str, float]:
-    """Rewards, lengths and groups of a collected batch, before selection."""
+    """Rewards, lengths and groups of all scored trajectories of an iteration, kept or not."""
     if not len(batch):
         return {}
     outcome = batch.sum(batch["score"] if "score" in batch else batch["reward"], within="traj")
