@@ -132,13 +132,14 @@ def train(
     notice(f"{policy.name} on {task.name}; everything is kept in {folder}")
     _say_references(chosen, policy, notice)
     backend = Local(task)
-    if not (folder / "before.json").exists():
+    if task.kind == "language" and not (folder / "before.json").exists():
         notice("scoring the policy before training")
     before = _before(folder, chosen, policy, made, backend)
     for newest in checkpoint.found(folder)[-1:]:
         notice(f"going on from {newest.name}")
     state = loop.train(chosen, task, policy, backend, made, folder, watch)
-    notice("scoring the policy after training")
+    if task.kind == "language":
+        notice("scoring the policy after training")
     after = backend.evaluate(state, seen=True)
     scores = {"before": before, "after": after}
     (folder / "scores.json").write_text(json.dumps(scores, indent=1))

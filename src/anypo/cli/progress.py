@@ -72,7 +72,7 @@ class Progress:
             "entropy": number(row.get("entropy"), 3),
             "KL": number(row.get("kl", row.get("approx_kl")), 4),
             "length": number(row.get("completions/mean_length"), 1),
-            "tokens/s": f"{speed:.0f}" if speed else "",
+            "steps/s" if "rollout/ep_rew_mean" in row else "tokens/s": f"{speed:.0f}" if speed else "",
             "left": clock(left) if row["step"] < self.steps else "",
         }
         return {name: value for name, value in shown.items() if value}

@@ -16,10 +16,10 @@ TITLE = "Greedy exact-answer accuracy, with 95 % intervals"
 def print_run(run: Any, as_json: bool) -> None:
     """Scores before and after, the time that training took, and where everything is."""
     rows = run.metrics
-    minutes = sum(row.get("step_time", 0.0) for row in rows) / 60
+    seconds = sum(row.get("step_time", 0.0) for row in rows)
     steps = rows[-1]["step"] if rows else 0
     if as_json:
-        facts = {"scores": run.scores, "steps": steps, "minutes": round(minutes, 3)}
+        facts = {"scores": run.scores, "steps": steps, "minutes": round(seconds / 60, 3)}
         print_json({**facts, **ends(rows), "out": str(run.out), "report": str(run.report)})
         return
     screen = console(sys.stdout)
@@ -29,8 +29,9 @@ def print_run(run: Any, as_json: bool) -> None:
     else:
         first = [(name, f"{a:.3f}", f"{b:.3f}") for name, (a, b) in ends(rows).items()]
         columns = ("", "first iteration", "last iteration")
-        screen.print(table(columns, first, "Sampled by the policy as it was then", right=columns))
-    screen.print(cell(f"{steps} iterations, {minutes:.1f} minutes of training"))
+        screen.print(table(columns, first, "Sampled by the policy as it was then", right=columns[1:]))
+    spent = f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.0f} seconds"
+    screen.print(cell(f"{steps} iterations, {spent} of training"))
     screen.print(cell(f"everything: {run.out}"), soft_wrap=True)
     screen.print(cell(f"report:     {run.report}"), soft_wrap=True)
 
