@@ -55,15 +55,12 @@ class Source:
             sizes = [[3]] * request.prompts
         batch = toy_batch(sizes, seed=request.seed * 1000 + request.version)
         choice = torch.cat([torch.stack(c) for c in batch.inputs["choice"]])
-        hit = (
-            (choice == 0).double()
-            if self.reward is None
-            else torch.full((len(batch),), self.reward)
-        )
+        hits = batch.sum((choice == 0).double(), within="traj")
+        outcome = hits if self.reward is None else torch.full_like(hits, self.reward)
         last = batch.last("traj")
         columns = state.policy.columns(batch, frozenset({"logp"}), {})
-        reward = torch.where(last, batch.sum(hit.double(), within="traj"), torch.zeros(len(batch)))
-        return batch.with_({"reward": reward.double(), "logp_mu": columns["logp"].detach()})
+        reward = torch.where(last, outcome, torch.zeros_like(outcome))
+        return batch.with_({"reward": reward, "logp_mu": columns["logp"].detach()})
 
     def evaluate(self, state, seen=False):
         """Nothing to evaluate."""
@@ -82,7 +79,7 @@ def run(name: str, out: Path, steps: int, **settings):
     recipe = recipe_of(name) if isinstance(name, str) else name
     state = train(recipe, Task(), policy, Source(), made, out)
     return state, [
-        {k: v for k, v in row.items() if k != "step_time"} for row in read(out / "metrics.jsonl")
+        {k: v for k, v in row.items() if "time" not in k} for row in read(out / "metrics.jsonl")
     ]
 
 
