@@ -65,6 +65,7 @@ class Progress:
         if "held_out/accuracy" in row:
             self.held_out = f"{100 * row['held_out/accuracy']:.0f} %"
         left = sum(self.times) / len(self.times) * (self.steps - row["step"])
+        unit = "steps/s" if "rollout/ep_rew_mean" in row else "tokens/s"
         shown = {
             "reward": number(row.get("reward"), 3),
             "return": number(row.get("rollout/ep_rew_mean"), 1),
@@ -72,7 +73,7 @@ class Progress:
             "entropy": number(row.get("entropy"), 3),
             "KL": number(row.get("kl", row.get("approx_kl")), 4),
             "length": number(row.get("completions/mean_length"), 1),
-            "steps/s" if "rollout/ep_rew_mean" in row else "tokens/s": f"{speed:.0f}" if speed else "",
+            unit: f"{speed:.0f}" if speed else "",
             "left": clock(left) if row["step"] < self.steps else "",
         }
         return {name: value for name, value in shown.items() if value}

@@ -29,7 +29,7 @@ def print_run(run: Any, as_json: bool) -> None:
     else:
         first = [(name, f"{a:.3f}", f"{b:.3f}") for name, (a, b) in ends(rows).items()]
         columns = ("", "first iteration", "last iteration")
-        screen.print(table(columns, first, "Sampled by the policy as it was then", right=columns[1:]))
+        screen.print(table(columns, first, "Sampled by the policy of then", right=columns[1:]))
     spent = f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.0f} seconds"
     screen.print(cell(f"{steps} iterations, {spent} of training"))
     screen.print(cell(f"everything: {run.out}"), soft_wrap=True)

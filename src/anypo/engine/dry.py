@@ -16,10 +16,10 @@ from anypo.core.rng import generator
 from anypo.engine.collect import credit, shape
 from anypo.engine.problem import weigh
 
-SPREADS = (0.5, 3e-4, 0.02, 0.2, 1.0, 4.0, 60.0)
+SPREADS = (0.5, 3e-4, 0.02, 0.2, 0.8, 4.0, 60.0)
 """How far live columns stand from their anchors: from GSPO's bounds to the caps."""
 
-TILTS = (0.0, 5.0, -5.0, 0.5, -0.5)
+TILTS = (0.0, 5.0, -5.0, 0.5, -0.5, 1.0, 2.0)
 """How much a trajectory's length adds to its reward: whether credit falls on many steps or few."""
 
 SCENES = tuple(product(SPREADS, TILTS))
