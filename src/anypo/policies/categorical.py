@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -13,8 +11,7 @@ from torch import Tensor, nn
 from anypo.core.batch import Batch
 from anypo.core.rng import generator
 from anypo.policies.networks import mlp
-from anypo.policies.store import load_module, save_module
-from anypo.policies.swap import snapshot, swapped
+from anypo.policies.small import SmallPolicy
 
 
 class DiscreteTask(Protocol):
@@ -24,7 +21,7 @@ class DiscreteTask(Protocol):
     action_count: int
 
 
-class CategoricalPolicy:
+class CategoricalPolicy(SmallPolicy):
     """`π(a|s) = softmax(f(s)/T)[a]` with `f` a tanh network; actions are `0 … action_count − 1`.
 
     Reads the batch inputs `observation`, `next_observation` (after the step, before any reset),
@@ -45,6 +42,7 @@ class CategoricalPolicy:
 
     kind = "control"
     name = "categorical"
+    recorded = "kind name observation_size action_count hidden temperature seed"
     offers = frozenset({"logp", "entropy", "value", "value_next"})
 
     def __init__(
@@ -73,10 +71,6 @@ class CategoricalPolicy:
     def head(self, outputs: int) -> nn.Module:
         """A separate network on the observation, for example a critic (`outputs` 1)."""
         return self._network(outputs, 1.0, "head")
-
-    def _to(self, x: Tensor) -> Tensor:
-        weight = next(self.module.parameters())
-        return x.to(weight.device, weight.dtype)
 
     def _all_logp(self, observation: Tensor, temperature: float) -> Tensor:
         return torch.log_softmax(self.module(self._to(observation)) / temperature, -1)
@@ -122,31 +116,3 @@ class CategoricalPolicy:
             ahead = heads["value"](self._to(rows["next_observation"]))[:, 0]
             out["value_next"] = ahead.masked_fill(rows["terminal"].to(ahead.device), 0.0)
         return {name: x for name, x in out.items() if name in needs}
-
-    def costs(self, batch: Batch) -> list[int]:
-        """One row for each `seq`."""
-        return [1] * len(batch.inputs["observation"])
-
-    def snapshot(self) -> dict[str, Tensor]:
-        """A copy of the trainable weights, to serve as a reference."""
-        return snapshot(self.module)
-
-    def using(self, weights: Mapping[str, Tensor]) -> AbstractContextManager[nn.Module]:
-        """Run under a snapshot until the block ends."""
-        return swapped(self.module, weights)
-
-    def publish(self) -> None:
-        """Nothing to do: sampling uses the trained module itself."""
-
-    def save(self, folder: Path) -> None:
-        """Write `model.safetensors` and `config.json`."""
-        save_module(self.module, folder, self.settings())
-
-    def load(self, folder: Path) -> None:
-        """Read the weights back, in place; `UsageError` if they do not fit."""
-        load_module(self.module, folder)
-
-    def settings(self) -> dict[str, Any]:
-        """What the run's record says of this policy."""
-        names = "kind name observation_size action_count hidden temperature seed"
-        return {name: getattr(self, name) for name in names.split()}

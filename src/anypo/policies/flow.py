@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -16,8 +14,7 @@ from anypo.core.errors import UsageError
 from anypo.core.rng import generator
 from anypo.math import sde
 from anypo.policies.networks import TimedMLP
-from anypo.policies.store import load_module, save_module
-from anypo.policies.swap import snapshot, swapped
+from anypo.policies.small import SmallPolicy
 
 
 class DataTask(Protocol):
@@ -33,7 +30,7 @@ class DataTask(Protocol):
         ...
 
 
-class FlowPolicy:
+class FlowPolicy(SmallPolicy):
     """Denoising by the Flow-GRPO SDE under a velocity network `v(x, t)`.
 
     `x_next ~ N(mean(x, v, t), std²·I)`, see `anypo.math.sde`. Reads the batch inputs `x[S, d]`,
@@ -57,6 +54,7 @@ class FlowPolicy:
 
     kind = "generator"
     name = "flow"
+    recorded = "kind name dim steps noise shift reduce hidden depth seed"
     offers = frozenset({"logp", "mean", "value", "value_next"})
     temperature = 1.0
 
@@ -99,10 +97,6 @@ class FlowPolicy:
     def head(self, outputs: int) -> nn.Module:
         """A separate network of a point and its time, for example a critic (`outputs` 1)."""
         return self._network(outputs, "head")
-
-    def _to(self, x: Tensor) -> Tensor:
-        weight = next(self.module.parameters())
-        return x.to(weight.device, weight.dtype)
 
     def _mean(self, x: Tensor, t: Tensor, dt: Tensor, scale: Tensor) -> Tensor:
         """Mean of the next point, float64 `[N, d]`."""
@@ -164,34 +158,6 @@ class FlowPolicy:
             ahead = heads["value"](self._to(x_next), self._to(after))[:, 0]
             out["value_next"] = ahead.masked_fill((after <= 0).to(ahead.device), 0.0)
         return {name: self._to(u) for name, u in out.items() if name in needs}
-
-    def costs(self, batch: Batch) -> list[int]:
-        """One row for each `seq`."""
-        return [1] * len(batch.inputs["x"])
-
-    def snapshot(self) -> dict[str, Tensor]:
-        """A copy of the trainable weights, to serve as a reference."""
-        return snapshot(self.module)
-
-    def using(self, weights: Mapping[str, Tensor]) -> AbstractContextManager[nn.Module]:
-        """Run under a snapshot until the block ends."""
-        return swapped(self.module, weights)
-
-    def publish(self) -> None:
-        """Nothing to do: sampling uses the trained module itself."""
-
-    def save(self, folder: Path) -> None:
-        """Write `model.safetensors` and `config.json`."""
-        save_module(self.module, folder, self.settings())
-
-    def load(self, folder: Path) -> None:
-        """Read the weights back, in place; `UsageError` if they do not fit."""
-        load_module(self.module, folder)
-
-    def settings(self) -> dict[str, Any]:
-        """What the run's record says of this policy."""
-        names = "kind name dim steps noise shift reduce hidden depth seed"
-        return {name: getattr(self, name) for name in names.split()}
 
 
 @lru_cache(maxsize=8)
