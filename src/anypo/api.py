@@ -190,7 +190,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-IDENTITY = ("recipe", "policy", "task", "settings")
+IDENTITY = ("settings", "recipe", "policy", "task")
 FREE = frozenset({"steps", "save_every", "eval_size", "token_budget", "patience", "record_every"})
 """Settings that may change when a run goes on: they change no number of what is done already."""
 
