@@ -22,10 +22,18 @@ def cell(value: Any, style: str = "") -> Text:
     return Text(visible(value), style=style)
 
 
+class Screen(Console):
+    """A console that leaves it to the command line what a reader who stopped reading means."""
+
+    def on_broken_pipe(self) -> None:
+        """Rich would exit with status 1."""
+        raise BrokenPipeError
+
+
 def console(stream: TextIO) -> Console:
     """A console that reads no markup, no emoji names, and guesses no colours."""
     width = None if stream.isatty() else WIDTH
-    return Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
+    return Screen(file=stream, width=width, markup=False, emoji=False, highlight=False)
 
 
 def table(

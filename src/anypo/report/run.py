@@ -111,7 +111,8 @@ def _read_completions(run: RunData) -> None:
 def _fit(completions: dict[int, list[dict[str, Any]]]) -> int:
     """Cut iterations alike until all fit into a page; returns how many rows each may have."""
     size = sum(len(json.dumps(rows)) for rows in completions.values())
-    most = MOST_ROWS if size <= MOST_IN_ALL else max(1, MOST_ROWS * MOST_IN_ALL // size)
+    longest = max((len(rows) for rows in completions.values()), default=0)
+    most = longest if size <= MOST_IN_ALL else max(1, longest * MOST_IN_ALL // size)
     for step, rows in completions.items():
         completions[step] = rows[:most]
     return most
