@@ -196,6 +196,47 @@ def test_names_in_a_vector_file_cannot_drive_the_terminal(capsys, tmp_path):
     assert "\x1b" not in out
 
 
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (OSError(28, "No space left on device"), "no space left on the disk: free some, then run"),
+        (
+            PermissionError(13, "Permission denied", "runs\x1b"),
+            "runs\\x1b cannot be used: Permission",
+        ),
+        (ModuleNotFoundError("No module", name="rich.table"), "rich.table is not installed: pip"),
+    ],
+)
+def test_what_the_machine_lacks_is_one_sentence(capsys, monkeypatch, error, sentence):
+    def fail(words):
+        raise error
+
+    monkeypatch.setattr("anypo.cli.methods.run", fail)
+    code, _, err = said(capsys, "methods")
+    assert code == 2
+    assert err.startswith(f"error: {sentence}")
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(5, "Input/output error"), ModuleNotFoundError("x", name="anypo.x")]
+)
+def test_a_defect_keeps_its_traceback(monkeypatch, error):
+    def fail(words):
+        raise error
+
+    monkeypatch.setattr("anypo.cli.methods.run", fail)
+    with pytest.raises(type(error)):
+        main(["methods"])
+
+
+def test_a_terminal_that_speaks_ascii_gets_all_the_same():
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "ascii"}
+    words = [sys.executable, "-m", "anypo", "show", "grpo"]
+    done = subprocess.run(words, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "min(r\\xb7A" in done.stdout
+
+
 def test_a_reader_who_stops_early_is_no_error():
     words = [sys.executable, "-m", "anypo", "show", "grpo"]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}

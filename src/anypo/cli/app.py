@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from io import TextIOWrapper
 
 from anypo import __version__
 from anypo.core.errors import UsageError, nearest
@@ -40,6 +41,9 @@ MENDABLE = frozenset(
 
 def run(words: list[str]) -> int:
     """Dispatch a command line; a mendable error becomes one sentence on the standard error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a formula must not end a run where ASCII is spoken
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = _dispatch(words)
         sys.stdout.flush()
@@ -55,9 +59,15 @@ def run(words: list[str]) -> int:
     except BrokenPipeError:  # `anypo methods | head`: nobody reads on
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except ModuleNotFoundError as error:
+        if (error.name or "anypo").startswith("anypo"):
+            raise
+        return _fail(f"{error.name} is not installed: pip install 'anypo[all]' brings it")
     except OSError as error:
         if error.errno not in MENDABLE:
             raise
+        if error.errno == errno.ENOSPC:
+            return _fail("no space left on the disk: free some, then run the same command to go on")
         return _fail(f"{error.filename or 'a file'} cannot be used: {error.strerror}")
 
 
