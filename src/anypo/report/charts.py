@@ -136,9 +136,11 @@ def _chart(chart: Chart, series: list[list[tuple[int, float]]], run: RunData) ->
 
 
 def _log_axis(axes: Axes, values: list[float]) -> None:
-    """A logarithmic axis with few labels, be the range a tenth of a decade or ten of them."""
+    """A logarithmic axis with few labels, where values differ enough to want one."""
+    if max(values) < 10 * min(values):
+        return
     axes.set_yscale("log")
-    subs = (1.0,) if max(values) / min(values) > 30 else (1.0, 2.0, 5.0)
+    subs = (1.0,) if max(values) > 30 * min(values) else (1.0, 2.0, 5.0)
     axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=5))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.yaxis.set_minor_locator(NullLocator())
@@ -149,13 +151,13 @@ def _accuracy(title: str, note: str, points: list[Point]) -> Drawn:
     return Drawn(title, note, svg(title, lambda axes: accuracy(axes, points, SERIES)), last)
 
 
-def accuracy(axes: Axes, points: list[Point], colour: str, label: str = "") -> None:
+def accuracy(axes: Axes, points: list[Point], colour: str) -> None:
     """A line of shares in percent, with their intervals as a band."""
     steps = [p.step for p in points]
     low, high = [100 * p.low for p in points], [100 * p.high for p in points]
     axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
     values = [100 * p.value for p in points]
-    axes.plot(steps, values, color=colour, marker="o", markersize=3, label=label)
+    axes.plot(steps, values, color=colour, marker="o", markersize=3, clip_on=False)
     axes.set_ylim(0, 100)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
 
