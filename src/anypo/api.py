@@ -207,7 +207,7 @@ def claim(out: Path, facts: dict[str, Any]) -> None:
                 a, b = ({k: v for k, v in x.items() if k not in FREE} for x in (a, b))
             if a != b:
                 raise UsageError(
-                    f"{out} holds another run: its {key} differs ({_difference(a, b)}). "
+                    f"{out} holds another run ({_difference(a, b, key)}). "
                     "Choose another --out, or remove that folder"
                 )
     elif out.exists() and any(out.iterdir()):

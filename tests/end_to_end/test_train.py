@@ -130,9 +130,9 @@ def test_ppo_trains_a_critic_beside_a_language_model(tmp_path):
 def test_the_folder_of_another_run_is_refused_and_left_alone(tmp_path):
     anypo.train("grpo", task="vowels", steps=1, prompts=2, out=tmp_path, **TINY)
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
-    with pytest.raises(UsageError, match=r"holds another run: its recipe differs .*another --out"):
+    with pytest.raises(UsageError, match=r"holds another run \(recipe\..*another --out"):
         anypo.train("gspo", task="vowels", steps=1, prompts=2, out=tmp_path, **TINY)
-    with pytest.raises(UsageError, match=r"its settings differs \(seed: 0 there, 1 here\)"):
+    with pytest.raises(UsageError, match=r"\(settings.seed: 0 there, 1 here\)"):
         anypo.train("grpo", task="vowels", steps=1, prompts=2, out=tmp_path, seed=1, **TINY)
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")} == before
     (tmp_path / "other").mkdir()

@@ -143,9 +143,18 @@ class Surrogate(Piece):
 
 
 class Regularizer(Piece):
-    """Axis F: `(batch) → penalty[N]`, minimised."""
+    """Axis F: `(batch) → penalty[N]`, minimised.
+
+    `metric` is the name under which its mean is logged, divided by its `coefficient`.
+    """
 
     axis = "regularize"
+    metric: ClassVar[str] = ""
+
+    @property
+    def coefficient(self) -> float:
+        """What the logged mean is divided by."""
+        return 1.0
 
     def __call__(self, batch: Batch) -> Tensor:
         """The penalty of every step, `[N]`."""

@@ -47,11 +47,10 @@ def update_metrics(objective: Objective, batch: Batch) -> dict[str, float]:
         out["ratio/min"] = float(log_ratio.exp().min())
         out["ratio/capped"] = float((log_ratio.abs() >= 20).double().mean())
         for piece in objective.regularize:
-            name = type(piece).__name__.lower()
-            coefficient = getattr(piece, "beta", getattr(piece, "coef", 1.0)) or 1.0
-            out[{"valueloss": "value_loss"}.get(name, name)] = (
-                float(piece(batch).mean()) / coefficient
-            )
+            if piece.metric and piece.coefficient:
+                out[piece.metric] = float(piece(batch).mean()) / piece.coefficient
+        if "entropy" in batch:
+            out["entropy"] = float(batch["entropy"].mean())
         if "logp_old" in batch and "logp" in batch:
             gap = kl.estimate(batch["logp_old"], batch["logp"], "k3")
             out["approx_kl"] = float(gap.mean())

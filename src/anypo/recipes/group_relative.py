@@ -125,8 +125,8 @@ def bapo(
 
     PPO with ratio bounds `[low, high]` found per update batch so that `Σ⁺ / Σ⁻ ≥ target`.
 
-    Parameters: `group`, `low` → `low_max`, `high` → `high_max` (ratio bounds, 0.6 → 0.8 and 1.2 → 2.0, in
-    increments of 0.05), `target` (1.0), `dual_clip` (3). Defaults of the published code.
+    Parameters: `group`, `low` → `low_max`, `high` → `high_max` (ratio bounds, 0.6 → 0.8 and
+    1.2 → 2.0, in increments of 0.05), `target` (1.0), `dual_clip` (3): the published code's.
     Deviations: see `BalancedClip`. Reference: 2510.18927.
     """
     clip = BalancedClip(low, low_max, high, high_max, target=target, dual=dual_clip)

@@ -29,6 +29,13 @@ class KL(Regularizer):
     beta: float = 0.04
     form: str = "k3"
 
+    metric = "kl"
+
+    @property
+    def coefficient(self) -> float:
+        """`beta`."""
+        return self.beta
+
     def __post_init__(self) -> None:
         require(self.beta >= 0, self, "beta", "at least 0")
         known = (*kl.FORMS, "gaussian")

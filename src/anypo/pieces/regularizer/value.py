@@ -23,6 +23,13 @@ class ValueLoss(Regularizer):
     coef: float = 0.5
     clip: float = float("inf")
 
+    metric = "value_loss"
+
+    @property
+    def coefficient(self) -> float:
+        """`coef`."""
+        return self.coef
+
     def __post_init__(self) -> None:
         require(self.coef > 0, self, "coef", "above 0")
         require(self.clip > 0, self, "clip", "above 0 (inf = off)")
