@@ -31,8 +31,8 @@ def attend(
 ) -> tuple[Tensor, None]:
     """`softmax(q·kᵀ·scaling + mask)·v` by row, in the signature of transformers' interface.
 
-    Shapes: query `[B, H, l, D]`, key and value `[B, K, s, D]` with K a divisor of H; the result
-    is `[B, l, H, D]`. With `rows`, B is 1 and `l = s = Σ` of the sizes of the rows' own masks.
+    Shapes: query `[B, H, l, D]`, key `[B, K, s, D]`, value `[B, K, s, E]` with K a divisor of H;
+    the result is `[B, l, H, E]`. With `rows`, B is 1 and `l = s = Σ` of the sizes of their masks.
     """
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if rows is None:
@@ -61,7 +61,7 @@ def _dense(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale
         lifted = mask if mask.dim() == 2 else mask[:, :, None]
         scores = (by_head + lifted.to(scores.dtype)).view(scores.shape)
     weights = torch.softmax(scores, dim=-1).to(value.dtype)
-    return torch.matmul(weights, value).view(batch, heads, length, width)
+    return torch.matmul(weights, value).view(batch, heads, length, value.shape[-1])
 
 
 def register() -> None:

@@ -10,9 +10,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
+from transformers import DynamicCache
 
 from anypo.backends import language_attention
-from anypo.backends.language_pack import pack
+from anypo.backends.language_pack import pack, shared_prefix
 from anypo.backends.language_score import Readout
 from anypo.core.errors import UsageError, nearest
 
@@ -40,27 +42,42 @@ class _Cast(torch.autograd.Function):
         return grads[0].to(ctx.dtype), None
 
 
+class Exact(TorchFunctionMode):
+    """float64 stays float64: architectures round norms and softmaxes to float32 by themselves."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Leave out conversions of float64 tensors to float32."""
+        kwargs = kwargs or {}
+        wide = bool(args) and isinstance(args[0], Tensor) and args[0].dtype == torch.float64
+        narrow = torch.float32 in (*args[1:], *kwargs.values())
+        if wide and (func is Tensor.float or (func is Tensor.to and narrow)):
+            return args[0]
+        if wide and kwargs.get("dtype") is torch.float32:
+            kwargs = {**kwargs, "dtype": torch.float64}
+        return func(*args, **kwargs)
+
+
 class Copies:
-    """bfloat16 copies of float32 masters, each made again when its master has changed."""
+    """bfloat16 copies of float32 masters, each kept until it expires.
+
+    A change of a master is not noticed: a fused optimizer step leaves no trace in its version.
+    """
 
     def __init__(self) -> None:
-        self._held: dict[str, tuple[Tensor, int, Tensor]] = {}
+        self._held: dict[str, Tensor] = {}
 
     def expire(self) -> None:
         """Make every copy again when it is next asked for."""
-        self._held = {name: (m, -1, copy) for name, (m, _, copy) in self._held.items()}
+        self._held.clear()
 
     def of(self, name: str, master: Tensor) -> Tensor:
         """The copy of a master, attached to it where gradients are on."""
-        held = self._held.get(name)
-        if held is None or held[0] is not master or held[1] != master._version:
-            # an old copy is overwritten: memory that is allocated anew has to be paged in
-            copy = torch.empty_like(master, dtype=torch.bfloat16) if held is None else held[2]
-            held = (master, master._version, copy.copy_(master.detach()))
-            self._held[name] = held
+        if name not in self._held:
+            # never overwritten: a graph whose backward pass is still to come may hold the old one
+            self._held[name] = master.detach().to(torch.bfloat16)
         if master.requires_grad and torch.is_grad_enabled():
-            return cast(Tensor, _Cast.apply(master, held[2]))
-        return held[2]
+            return cast(Tensor, _Cast.apply(master, self._held[name]))
+        return self._held[name]
 
 
 class Net:
@@ -89,7 +106,8 @@ class Net:
         self.config: Any = self.decoder.config
         accepted = inspect.signature(self.decoder.forward).parameters
         self._positions = "position_ids" in accepted
-        self._cache_name = "cache" if "cache" in accepted else "past_key_values"
+        names = ("cache", "past_key_values", "cache_params")
+        self._cache_name = next((name for name in names if name in accepted), "")
         self._copies = Copies()
         self._linears = [
             f"{name}.weight" for name, m in self.decoder.named_modules() if isinstance(m, nn.Linear)
@@ -144,7 +162,10 @@ class Net:
 
     def _run(self, **inputs: Any) -> Any:
         inputs = {k: v for k, v in inputs.items() if v is not None}
-        if self.precision != "bfloat16":
+        if self.precision == "float64":
+            with Exact():
+                return self.decoder(**inputs)
+        if self.precision == "float32":
             return self.decoder(**inputs)
         own = dict(self.decoder.named_parameters(remove_duplicate=False))
         copies = {name: self._copies.of(name, own[name]) for name in self._linears}
@@ -217,6 +238,37 @@ class Net:
         )
         return out.last_hidden_state
 
+    def read(self, prompts: Sequence[Sequence[int]], cache: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Read prompts into an empty cache, one row each.
+
+        What all prompts begin with, such as a system message, is read once. The rest is padded on
+        the left; positions count real tokens only.
+
+        Returns the hidden state `[P, H]` after each prompt, which slots of the cache are no padding
+        (bool `[P, s]`), and the prompts' lengths `[P]`.
+        """
+        common = 0
+        if self.packs and len(prompts) > 1:
+            first, last = min(prompts), max(prompts)
+            common = min(shared_prefix(first, last), min(map(len, prompts)) - 1)
+        if common:
+            prefix = torch.tensor([prompts[0][:common]], device=self.device)
+            places = torch.arange(common, device=self.device)[None]
+            self.extend(prefix, places, torch.ones_like(prefix, dtype=torch.bool), cache)
+            cache.reorder_cache(torch.zeros(len(prompts), dtype=torch.long, device=self.device))
+        longest = max(map(len, prompts)) - common
+        tokens = torch.zeros(len(prompts), longest, dtype=torch.long)
+        seen = torch.zeros(len(prompts), longest, dtype=torch.bool)
+        for row, prompt in enumerate(prompts):
+            rest = torch.tensor(prompt[common:])
+            tokens[row, longest - len(rest) :] = rest
+            seen[row, longest - len(rest) :] = True
+        positions = (seen.long().cumsum(1) - 1 + common).clamp(min=0)
+        seen = torch.cat([torch.ones(len(prompts), common, dtype=torch.bool), seen], dim=1)
+        seen = seen.to(self.device)
+        hidden = self.extend(tokens.to(self.device), positions.to(self.device), seen, cache)
+        return hidden[:, -1], seen, seen.sum(1)
+
     # ── what kind of model is it? ───────────────────────────────────────────────────────────────
 
     @torch.no_grad()
@@ -235,8 +287,26 @@ class Net:
                 "know: choose a policy of another architecture"
             )
         self.packs = self._attends_fully() and self._packed_agrees(sequences, plain)
+        if not self._continues([[1, 2, 3, 4], [7, 8]]):
+            raise UsageError(
+                f"{type(self.causal).__name__} keeps its past in a way that anypo does not know: "
+                "choose a policy of another architecture"
+            )
         self.precision = precision
         return self.packs
+
+    def _continues(self, sequences: list[list[int]]) -> bool:
+        """Whether the last token, read after the cached others, gives the architecture's logits."""
+        size = self.config.vocab_size
+        sequences = [[t % size for t in s] for s in sequences]
+        if not self._cache_name:
+            return False
+        cache = DynamicCache(config=self.config)
+        _, seen, lengths = self.read([s[:-1] for s in sequences], cache)
+        last = torch.tensor([s[-1:] for s in sequences], device=self.device)
+        seen = torch.cat([seen, torch.ones_like(seen[:, :1])], dim=1)
+        hidden = self.extend(last, lengths[:, None], seen, cache)[:, -1]
+        return _close(self.readout()(hidden), torch.stack([self._own(s)[-1] for s in sequences]))
 
     def _master_dtype(self) -> torch.dtype:
         return next(self.decoder.parameters()).dtype

@@ -11,7 +11,6 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from anypo.backends.language_net import Net
-from anypo.backends.language_pack import shared_prefix
 from anypo.backends.language_score import CHUNK
 
 MEMORY = 2**31
@@ -63,8 +62,9 @@ def sample(net: Net, samples: Sequence[Sample], ends: frozenset[int], temperatur
 def _turns(net: Net, samples: list[Sample]) -> list[list[Sample]]:
     """Cut samples so that the keys and values of each turn fit into `MEMORY`."""
     config = net.config
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    queries = getattr(config, "num_attention_heads", None) or 1
+    heads = getattr(config, "num_key_value_heads", None) or queries
+    width = getattr(config, "head_dim", None) or config.hidden_size // queries
     per_token = 2 * config.num_hidden_layers * heads * width * net.dtype.itemsize
     turns: list[list[Sample]] = []
     used = 0
@@ -85,9 +85,8 @@ def _sample_together(
     horizon = max(s.most for s in samples)
     streams = [torch.Generator().manual_seed(s.key) for s in samples]
     uniform = torch.stack([torch.rand(horizon, generator=g, dtype=torch.float64) for g in streams])
-    cache = DynamicCache(config=net.config)
-    hidden, seen = _read(net, prompts, cache)
-    lengths = torch.tensor([len(prompt) for prompt in prompts], device=net.device)
+    cache: Any = DynamicCache(config=net.config)
+    hidden, seen, lengths = net.read(prompts, cache)
     alive, size = list(range(len(samples))), net.config.vocab_size
     # samples with the same prompt that agree so far are one row of the cache
     row = torch.tensor([prompts.index(tuple(s.prompt)) for s in samples], device=net.device)
@@ -102,44 +101,10 @@ def _sample_together(
         step, row = torch.unique(row[keep] * size + token[keep], return_inverse=True)
         parent, token = step // size, step % size
         if not torch.equal(parent, torch.arange(len(seen), device=net.device)):
-            _reorder(cache, parent)
+            cache.reorder_cache(parent)
             seen, lengths = seen[parent], lengths[parent]
         seen = torch.cat([seen, torch.ones_like(seen[:, :1])], dim=1)
         hidden = net.extend(token[:, None], lengths[:, None] + place, seen, cache)[:, -1]
-
-
-def _read(net: Net, prompts: Sequence[Sequence[int]], cache: DynamicCache) -> tuple[Tensor, Tensor]:
-    """Hidden state `[P, H]` after each prompt, and which slots of the cache are no padding.
-
-    What all prompts begin with, such as a system message, is read once. The rest is padded on the
-    left; positions count real tokens only.
-    """
-    common = 0
-    if net.packs and len(prompts) > 1:
-        shortest = min(map(len, prompts))
-        common = min(shared_prefix(prompts[0], prompts[-1]), shortest - 1)
-    if common:
-        prefix = torch.tensor([prompts[0][:common]], device=net.device)
-        positions = torch.arange(common, device=net.device)[None]
-        net.extend(prefix, positions, torch.ones_like(prefix, dtype=torch.bool), cache)
-        _reorder(cache, torch.zeros(len(prompts), dtype=torch.long, device=net.device))
-    longest = max(map(len, prompts)) - common
-    tokens = torch.zeros(len(prompts), longest, dtype=torch.long)
-    seen = torch.zeros(len(prompts), longest, dtype=torch.bool)
-    for row, prompt in enumerate(prompts):
-        rest = torch.tensor(prompt[common:])
-        tokens[row, longest - len(rest) :] = rest
-        seen[row, longest - len(rest) :] = True
-    positions = (seen.long().cumsum(1) - 1 + common).clamp(min=0)
-    before = torch.ones(len(prompts), common, dtype=torch.bool)
-    seen = torch.cat([before, seen], dim=1).to(net.device)
-    hidden = net.extend(tokens.to(net.device), positions.to(net.device), seen, cache)
-    return hidden[:, -1], seen
-
-
-def _reorder(cache: Any, rows: Tensor) -> None:
-    """Make row k of the cache what row `rows[k]` was."""
-    cache.reorder_cache(rows)
 
 
 def _draw(

@@ -40,6 +40,7 @@ def model(seed: int = 0) -> LlamaForCausalLM:
         eos_token_id=0,
         pad_token_id=0,
     )
+    config.anypo_lr = LR
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return LlamaForCausalLM(config)

@@ -185,6 +185,7 @@ class HFPolicy:
         if not len(batch):
             return {name: torch.zeros(0) for name in needs}
         self.module.eval()
+        self.net.expire()  # there may have been an optimizer step since the last call
         sequence, place = batch.ids["seq"], batch.ids["position"]
         hidden, slots = self.net.hidden(_read_parts(batch))
         offsets = torch.tensor([0, *(len(s) for s in slots)]).cumsum(0)
@@ -258,7 +259,7 @@ class HFPolicy:
             yield
 
     def publish(self) -> None:
-        """Have the bfloat16 copies, with which samples are drawn, made again from the masters."""
+        """Have the bfloat16 copies with which samples are drawn made again from the masters."""
         self.net.expire()
 
     def save(self, folder: Path) -> None:
