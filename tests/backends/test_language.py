@@ -376,8 +376,12 @@ def test_using_a_snapshot_scores_with_it_and_leaves_the_weights(precision: str) 
     new = logp_of(policy, batch)
     assert (new - old).abs().max() > 0.1
     graph = policy.columns(batch, frozenset({"logp"}), {})["logp"]
+    policy.publish()
+    drawn = roll(policy)["logp_mu"]
     with policy.using(kept):
         assert torch.equal(logp_of(policy, batch), old)
+        assert torch.equal(roll(policy)["logp_mu"], batch["logp_mu"])
+    assert torch.equal(roll(policy)["logp_mu"], drawn)
     assert torch.equal(logp_of(policy, batch), new)
     graph.sum().backward()
     assert all(p.grad is not None for p in policy.module.parameters())

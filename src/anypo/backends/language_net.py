@@ -249,8 +249,8 @@ class Net:
         """
         common = 0
         if self.packs and len(prompts) > 1:
-            first, last = min(prompts), max(prompts)
-            common = min(shared_prefix(first, last), min(map(len, prompts)) - 1)
+            ordered = sorted(map(list, prompts))
+            common = min(shared_prefix(ordered[0], ordered[-1]), min(map(len, prompts)) - 1)
         if common:
             prefix = torch.tensor([prompts[0][:common]], device=self.device)
             places = torch.arange(common, device=self.device)[None]
