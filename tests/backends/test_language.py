@@ -11,10 +11,11 @@ from torch import Tensor
 from transformers import MambaConfig, MambaForCausalLM
 
 from anypo.backends import tiny
+from anypo.backends.language_load import load_policy
 from anypo.backends.language_pack import pack
 from anypo.backends.language_sample import invert
 from anypo.backends.language_score import CHUNK, Readout, score
-from anypo.backends.transformers import HFPolicy, load_policy
+from anypo.backends.transformers import HFPolicy
 from anypo.core.batch import Batch
 from anypo.core.errors import UsageError
 from tests.backends.language import CONFIGS, PROMPTS, make, plain, roll

@@ -21,7 +21,7 @@ import torch
 from huggingface_hub import constants
 
 from anypo.backends import smollm2
-from anypo.backends.transformers import load_policy
+from anypo.backends.language_load import load_policy
 from anypo.core.errors import UsageError
 
 TEMPLATE = (
@@ -138,7 +138,7 @@ def test_the_wheels_weights_are_dequantised_exactly_and_once(
         assert torch.equal(weights[f"{ours}.weight"].detach(), torch.from_numpy(want))
         assert 0 < np.abs(want - raw[f"{theirs}.weight"]).max() < 0.5, "4 bits are not exact"
     assert policy.module.get_output_embeddings().weight is weights["model.embed_tokens.weight"]
-    assert policy.net.packs and policy.lr == 2e-5
+    assert policy.net.packs and policy.lr == 1e-5
     record = json.loads((cache / smollm2.NAME / "source.json").read_text())
     assert "4-bit" in record["source"] and "4 bits" in (smollm2.folder.__doc__ or "")
     assert leftovers(cache) == []

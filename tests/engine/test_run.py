@@ -311,3 +311,19 @@ def test_nearly_every_weight_with_a_gradient_moves():
         (p.detach() != b).double().mean() for p, b in zip(state.parameters(0), before, strict=True)
     ]
     assert min(map(float, moved)) > 0.99
+
+
+def test_metrics_of_a_batch_by_hand():
+    """Entropy is the mean of −logp of what was sampled; a group with equal rewards is counted."""
+    from anypo.engine.metrics import batch_metrics, interval
+
+    batch = toy_batch([[1, 3], [2, 2]], outcomes=[[0.0, 1.0], [1.0, 1.0]])
+    batch = batch.with_({"logp_mu": torch.tensor([-1.0] * 6 + [-3.0] * 2).double()})
+    facts = batch_metrics(batch)
+    assert facts["entropy"] == pytest.approx(1.5)
+    assert facts["reward"] == pytest.approx(0.75)
+    assert facts["frac_reward_zero_std"] == 0.5
+    assert facts["completions/mean_length"] == 2.0
+    assert facts["completions/clipped_ratio"] == 0.0
+    low, high = interval(8, 10)
+    assert (low, high) == (pytest.approx(0.4902, abs=1e-4), pytest.approx(0.9433, abs=1e-4))

@@ -40,6 +40,6 @@ def load_policy(name: str, *, task: Any, lora: int = 0, precision: str = "", see
             f"task {task.name!r} is of kind {task.kind}, and {name!r} is a language policy: "
             f"choose {DEFAULTS[task.kind]}"
         )
-    from anypo.backends.transformers import load_policy as load_language
+    from anypo.backends.language_load import load_policy as load_language
 
     return load_language(name, lora=lora, precision=precision, seed=seed)

@@ -28,7 +28,7 @@ class Settings:
     patience : iterations without any gradient after which the run stops and says why.
     """
 
-    steps: int = 60
+    steps: int = 140
     seed: int = 0
     prompts: int = 16
     horizon: int = 0
