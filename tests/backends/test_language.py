@@ -508,7 +508,7 @@ def test_unknown_policies_are_refused_with_a_cure(tmp_path: Path) -> None:
         load_policy("smollm-135m")
     with pytest.raises(UsageError, match=r"config\.json"):
         load_policy(str(tmp_path))
-    with pytest.raises(UsageError, match="needs a connection"):
+    with pytest.raises(UsageError, match="does not answer for it"):
         load_policy("nobody/nothing")
 
 
