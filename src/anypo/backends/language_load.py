@@ -32,6 +32,7 @@ def load_policy(name: str, *, lora: int = 0, precision: str = "", seed: int = 0)
 
     Raises `UsageError` for a name that is none of these, and whatever its source raises.
     """
+    logging.disable_progress_bar()  # a run has its own, and a policy is loaded in a second
     if name == "tiny":
         lr = tiny.LR_LORA if lora else tiny.LR
         precision = precision or "float32"
@@ -68,7 +69,6 @@ def _source(hub_id: str) -> str:
 
 def _from_pretrained(source: str, name: str) -> tuple[Any, Any]:
     """Model and tokenizer of a folder or hub id; safetensors only, and nothing may be missing."""
-    logging.disable_progress_bar()  # a run has its own, and a policy is loaded in a second
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source,
