@@ -8,9 +8,8 @@ from dataclasses import fields
 from typing import Any
 
 from anypo.core.errors import UsageError, nearest
-from anypo.core.neutral import Mean
 from anypo.core.piece import Piece
-from anypo.core.recipe import Objective, Phase, Recipe
+from anypo.core.recipe import Objective, Phase, Recipe, rebuilt
 from anypo.core.schedule import Schedule
 
 STRUCTURES = {"Recipe": Recipe, "Objective": Objective, "Phase": Phase}
@@ -47,9 +46,7 @@ def load(data: Any, known: Mapping[str, type[Any]]) -> Any:
     values = {k: load(v, known) for k, v in data.items() if k != "piece"}
     if unknown := set(values) - {f.name for f in fields(names[name])}:
         raise UsageError(f"the stored {name} has unknown fields {', '.join(sorted(unknown))}")
-    if names[name] is Mean:
-        return Mean(*values["levels"], length=values["length"])
-    return names[name](**values)
+    return rebuilt(names[name], values)
 
 
 def rows(node: Any, path: str = "") -> dict[str, str]:

@@ -127,6 +127,11 @@ class Mean(Aggregate):
         if isinstance(length, int) and length < 1:
             raise UsageError(f"Mean(length={length}): length must be at least 1")
 
+    @classmethod
+    def of(cls, **values: Any) -> Mean:
+        """The piece with these levels and this length."""
+        return cls(*values["levels"], length=values["length"])
+
     def __call__(self, batch: Batch) -> Tensor:
         """The weights."""
         weight = torch.ones(len(batch), dtype=torch.float64, device=batch.id("batch").device)

@@ -34,6 +34,11 @@ class Piece:
 
     axis: ClassVar[str]
 
+    @classmethod
+    def of(cls, **values: Any) -> Any:
+        """The piece with these field values: how a stored or changed recipe is rebuilt."""
+        return cls(**values)
+
     @property
     def needs(self) -> frozenset[str]:
         """Model columns that the piece reads (`logp`, `logp_old`, `ref.base`, `value`, …)."""

@@ -256,11 +256,10 @@ def _set(node: Any, path: list[str], value: Any, whole: str) -> Any:
             f"{whole}: {type(node).__name__} has no field {head!r}{nearest(head, names)}{known}"
         )
     new = _set(getattr(node, head), rest, value, whole) if rest else value
-    return _rebuilt(node, head, new)
+    values = {f.name: getattr(node, f.name) for f in fields(node)} | {head: new}
+    return rebuilt(type(node), values)
 
 
-def _rebuilt(node: Any, name: str, value: Any) -> Any:
-    if not isinstance(node, Mean):
-        return replace(node, **{name: value})
-    state = {**vars(node), name: value}
-    return Mean(*state["levels"], length=state["length"])
+def rebuilt(cls: type[Any], values: Mapping[str, Any]) -> Any:
+    """An object of a recipe out of its field values."""
+    return cls.of(**values) if issubclass(cls, Piece) else cls(**values)
