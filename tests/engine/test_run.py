@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from anypo.api import recipe as recipe_of
 from anypo.core.batch import Batch
 from anypo.core.errors import UsageError
 from anypo.core.neutral import Adam
+from anypo.core.piece import Reward
 from anypo.engine import checkpoint
 from anypo.engine.log import read
 from anypo.engine.loop import train
@@ -327,3 +329,26 @@ def test_metrics_of_a_batch_by_hand():
     assert facts["completions/clipped_ratio"] == 0.0
     low, high = interval(8, 10)
     assert (low, high) == (pytest.approx(0.4902, abs=1e-4), pytest.approx(0.9433, abs=1e-4))
+
+
+def test_a_reward_may_read_the_reference(tmp_path):
+    """A penalty in the reward sees `ref.base` of every step before any statistic is taken."""
+    seen = []
+
+    @dataclass(frozen=True)
+    class Penalty(Reward):
+        """The reward minus the log-ratio to the reference."""
+
+        @property
+        def needs(self):
+            """The reference."""
+            return frozenset({"ref.base"})
+
+        def __call__(self, batch):
+            seen.append((batch["logp_mu"] - batch["ref.base"]).abs().max().item())
+            return batch["reward"] - (batch["logp_mu"] - batch["ref.base"])
+
+    recipe = recipe_of("dr_grpo", group=2).but(reward=(Penalty(),))
+    assert recipe.references == {"base"}
+    train(recipe, Task(), SavedToy(), Source(), Settings(steps=3, prompts=3), tmp_path)
+    assert seen[0] < 1e-12 < seen[1] < seen[2]

@@ -186,10 +186,15 @@ class Recipe:
         return frozenset[str]().union(*(p.needs for p in chosen)) - RECORDED
 
     @property
+    def early_needs(self) -> frozenset[str]:
+        """Model columns that rewards and sampling read, computed as soon as a rollout is back."""
+        return self.needs_of("reward", "sampling")
+
+    @property
     def frozen_needs(self) -> frozenset[str]:
         """Model columns computed once per collected batch: old, reference and critic columns."""
         live = frozenset[str]().union(*(p.needs for o in self.objectives for p in o.pieces))
-        return self.needs_of("advantage", "sampling") | {c for c in live if frozen(c)}
+        return self.needs_of("advantage") | self.early_needs | {c for c in live if frozen(c)}
 
     @property
     def stages(self) -> tuple[Recipe, ...]:

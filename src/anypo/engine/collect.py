@@ -11,6 +11,7 @@ from anypo.core.errors import UsageError
 from anypo.core.recipe import Recipe
 from anypo.core.request import Request
 from anypo.engine.backend import Backend
+from anypo.engine.columns import add_frozen
 from anypo.engine.metrics import batch_metrics
 from anypo.engine.state import State
 
@@ -41,7 +42,7 @@ def collect(recipe: Recipe, backend: Backend, state: State) -> tuple[Batch, dict
         state.tokens += len(new)
         new, gone = drop_unscored(new)
         unscored += gone
-        new = shape(recipe, new)
+        new = shape(recipe, add_frozen(new, recipe.early_needs, state, backend))
         sampled = sampled + new
         batch = recipe.sampling.keep(batch + new)
     kept = batch.count("traj") if len(batch) else 0
