@@ -31,7 +31,7 @@ def print_run(run: Any, as_json: bool) -> None:
         columns = ("", "first iteration", "last iteration")
         screen.print(table(columns, first, "Sampled by the policy of then", right=columns[1:]))
     spent = f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.0f} seconds"
-    screen.print(cell(f"{steps} iterations, {spent} of training"))
+    screen.print(cell(f"{steps} iteration{'s' * (steps != 1)}, {spent} of training"))
     screen.print(cell(f"everything: {run.out}"), soft_wrap=True)
     screen.print(cell(f"report:     {run.report}"), soft_wrap=True)
 
