@@ -14,9 +14,20 @@ from anypo.core.combine import Chain, Plus, Times
 from anypo.core.dump import dump, load, rows
 from anypo.core.errors import UsageError
 from anypo.core.neutral import Groups, Mean, Reinforce, Return
-from anypo.core.piece import Off
+from anypo.core.piece import (
+    Advantage,
+    Aggregate,
+    Likelihood,
+    LogRatio,
+    Off,
+    Regularizer,
+    Reward,
+    Sampling,
+    Surrogate,
+    Update,
+)
 from anypo.core.recipe import Objective, Recipe
-from anypo.core.schedule import Cosine, Linear, Piecewise
+from anypo.core.schedule import Cosine, Linear, Piecewise, Schedule
 from anypo.pieces.advantage.baseline import Baseline
 from anypo.pieces.advantage.gae import GAE, Whiten
 from anypo.pieces.ratio.ratio import Ratio
@@ -160,3 +171,24 @@ def test_an_objective_adds_penalties_and_subtracts_what_is_maximised():
     loss = objective.loss(Batch(columns, {"traj": torch.tensor([0])}))
     assert float(loss) == pytest.approx(0.5 * (-(2.0 * -1.0) + 2.0))
     assert math.isfinite(float(loss))
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        Reward,
+        Sampling,
+        Advantage,
+        LogRatio,
+        Surrogate,
+        Regularizer,
+        Aggregate,
+        Likelihood,
+        Update,
+        Schedule,
+    ],
+)
+def test_a_class_is_abstract_or_final(base):
+    """The base of an axis cannot be put into a recipe by mistake."""
+    with pytest.raises(TypeError, match="abstract"):
+        base()

@@ -107,9 +107,12 @@ def test_a_refreshed_reference_is_resumed(tmp_path):
     run(recipe, tmp_path / "cut", 4)
     again, rows_again = run(recipe, tmp_path / "cut", 6)
     assert rows_again == rows
-    kept = again.references["base"]
-    assert kept is not None
-    assert all(torch.equal(kept[k], x) for k, x in (whole.references["base"] or {}).items())
+    kept, expected = again.references["base"] or {}, whole.references["base"] or {}
+    assert kept.keys() == expected.keys() == again.policy.snapshot().keys()
+    assert all(torch.equal(kept[k], x) for k, x in expected.items())
+    # It is the policy of iteration 2, not the one at the start.
+    start = SavedToy().snapshot()
+    assert not any(torch.equal(kept[k], start[k]) for k in kept)
 
 
 def test_only_the_last_two_checkpoints_are_kept_and_none_is_half_written(tmp_path):

@@ -89,10 +89,6 @@ class Batch:
         """The table of a level, one row per unit: `batch.table("traj")["answer"]`."""
         return self.tables.get(level, {})
 
-    def with_columns(self, **columns: Tensor) -> Batch:
-        """The same batch with columns added or replaced; dots in names are written `__`."""
-        return self.with_({k.replace("__", "."): v for k, v in columns.items()})
-
     def with_(self, columns: Mapping[str, Tensor]) -> Batch:
         """The same batch with columns added or replaced."""
         for name, x in columns.items():

@@ -6,6 +6,7 @@ A piece may declare five things and no more: `needs`, `couples`, `init`, `observ
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,7 +30,7 @@ def widest(levels: Iterable[str]) -> str:
     return max(levels, key=LEVELS.index, default="step")
 
 
-class Piece:
+class Piece(ABC):
     """Base of all pieces: the declarations, with what a piece that declares nothing means."""
 
     axis: ClassVar[str]
@@ -63,6 +64,7 @@ class Piece:
 
     def check(self, recipe: Recipe) -> None:
         """Raise `UsageError` when the piece cannot work in this recipe."""
+        return None  # most pieces work in every recipe
 
     def __add__(self, other: Piece) -> Any:
         from anypo.core.combine import Plus
@@ -86,9 +88,9 @@ class Reward(Piece):
 
     axis = "reward"
 
+    @abstractmethod
     def __call__(self, batch: Batch) -> Tensor:
         """The shaped reward of every step, `[N]`."""
-        raise NotImplementedError
 
 
 class Sampling(Piece):
@@ -97,12 +99,12 @@ class Sampling(Piece):
     axis = "sampling"
     group: int = 1
 
+    @abstractmethod
     def request(self, batch: Batch, wanted: Request, rounds: int) -> Request | None:
         """What to ask for next, given what was kept; `None` when the batch is complete.
 
         `wanted` is what one iteration asks for by default; `rounds` counts the requests so far.
         """
-        raise NotImplementedError
 
     def keep(self, batch: Batch) -> Batch:
         """Selection before the statistics of the advantage."""
@@ -118,9 +120,9 @@ class Advantage(Piece):
 
     axis = "advantage"
 
+    @abstractmethod
     def __call__(self, batch: Batch) -> Tensor:
         """The advantage of every step, `[N]`."""
-        raise NotImplementedError
 
     def targets(self, batch: Batch, advantage: Tensor) -> dict[str, Tensor]:
         """Further columns that follow from the estimate: a critic's regression target."""
@@ -132,9 +134,9 @@ class LogRatio(Piece):
 
     axis = "ratio"
 
+    @abstractmethod
     def __call__(self, batch: Batch) -> Tensor:
         """The log-ratio of every step, `[N]`."""
-        raise NotImplementedError
 
 
 class Surrogate(Piece):
@@ -142,9 +144,9 @@ class Surrogate(Piece):
 
     axis = "surrogate"
 
+    @abstractmethod
     def __call__(self, batch: Batch) -> Tensor:
         """The objective of every step, `[N]`."""
-        raise NotImplementedError
 
 
 class Regularizer(Piece):
@@ -161,9 +163,9 @@ class Regularizer(Piece):
         """What the logged mean is divided by."""
         return 1.0
 
+    @abstractmethod
     def __call__(self, batch: Batch) -> Tensor:
         """The penalty of every step, `[N]`."""
-        raise NotImplementedError
 
 
 class Aggregate(Piece):
@@ -171,9 +173,9 @@ class Aggregate(Piece):
 
     axis = "aggregate"
 
+    @abstractmethod
     def __call__(self, batch: Batch) -> Tensor:
         """The weight of every step, `[N]`."""
-        raise NotImplementedError
 
 
 class Likelihood(Piece):
@@ -181,11 +183,11 @@ class Likelihood(Piece):
 
     axis = "likelihood"
 
+    @abstractmethod
     def __call__(
         self, policy: Any, batch: Batch, needs: frozenset[str], heads: Any
     ) -> dict[str, Tensor]:
         """The named model columns."""
-        raise NotImplementedError
 
 
 class Update(Piece):
@@ -193,22 +195,22 @@ class Update(Piece):
 
     axis = "update"
 
+    @abstractmethod
     def minibatches(self, batch: Batch, unit: str, generator: torch.Generator) -> Iterable[Batch]:
         """The update batches, cut at `unit`, the largest unit that the recipe couples."""
-        raise NotImplementedError
 
     @property
     def visits(self) -> int:
         """Optimizer steps per collected batch."""
         return 1
 
+    @abstractmethod
     def optimizer(self, parameters: list[Any], lr: float) -> torch.optim.Optimizer:
         """A fresh optimizer of these parameters."""
-        raise NotImplementedError
 
+    @abstractmethod
     def step(self, problem: Any, optimizer: torch.optim.Optimizer, lr: float) -> dict[str, float]:
         """One optimizer step on a `Problem`; returns its metrics."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

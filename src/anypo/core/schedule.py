@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 
-class Schedule:
+class Schedule(ABC):
     """A value for every iteration: `schedules={"surrogate.high": Linear(0.3, 0.2, 100)}`."""
 
+    @abstractmethod
     def __call__(self, step: int) -> float:
         """The value at iteration `step` (0 is the first)."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
