@@ -9,14 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import anypo.recipes
+from anypo.core import discover
 from anypo.core.batch import Batch
 from anypo.core.recipe import Recipe
 from anypo.core.rng import generator
+from anypo.engine.dry import invented
 from anypo.engine.settings import Settings
 from anypo.engine.state import State
 from anypo.policies.swap import snapshot, swapped
 
 WIDTH, CHOICES = 5, 4
+FACTS = sorted({f for m in discover.methods(anypo.recipes).values() for f in m().facts})
 
 
 class ToyPolicy:
@@ -111,14 +115,23 @@ def toy_batch(
         "reward": torch.tensor(reward, dtype=torch.float64),
         "std": torch.full((steps,), 0.5, dtype=torch.float64),
     }
+    for name in ("lot", "score_norm", "greedy", "reference", "v_star"):
+        columns[name] = torch.rand(steps, generator=generator(seed, name), dtype=torch.float64)
+    traj, group = torch.tensor(ids["traj"]), torch.tensor(ids["group"])
+    for name in ("score_norm", "greedy", "reference", "v_star"):  # one number per trajectory
+        columns[name] = columns[name][: len(flat)][traj]
+    columns["control"] = (group % 2).double()
+    half = torch.tensor([2 * t >= n for _, n in flat for t in range(n)]).long()
+    segment = torch.unique(2 * traj + half, return_inverse=True)[1]
     table = {
         "horizon": torch.full((len(flat),), 9),
         "terminated": torch.ones(len(flat), dtype=torch.bool),
         "truncated": torch.zeros(len(flat), dtype=torch.bool),
+        **invented(FACTS, len(flat)),
     }
     batch = Batch(
         columns,
-        {k: torch.tensor(v) for k, v in ids.items()},
+        {k: torch.tensor(v) for k, v in ids.items()} | {"segment": segment, "stage": half},
         {"traj": table},
         {"features": features, "choice": choice},
     )

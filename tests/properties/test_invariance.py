@@ -74,15 +74,19 @@ def reordered(batch: Batch, order: list[int]) -> Batch:
     """The same trajectories in another order."""
     parts = [batch.take_units("traj", [k]) for k in order]
     groups = [int(batch.take_units("traj", [k]).id("prompt")[0]) for k in order]
-    ids = {name: torch.cat([p.ids[name] for p in parts]) for name in ("position", "prompt")}
+    kept = ("position", "prompt", "stage")
+    ids = {name: torch.cat([p.ids[name] for p in parts]) for name in kept}
     for i, part in enumerate(parts):
         ids.setdefault("traj", []).append(torch.full((len(part),), i))  # pyright: ignore
         ids.setdefault("group", []).append(torch.full((len(part),), groups[i]))  # pyright: ignore
     traj, group = torch.cat(ids.pop("traj")), torch.cat(ids.pop("group"))
     columns = {k: torch.cat([p[k] for p in parts]) for k in batch.columns}
-    table = {k: torch.as_tensor(v)[order] for k, v in batch.tables["traj"].items()}
+    table = {
+        k: v[order] if isinstance(v, torch.Tensor) else [v[i] for i in order]
+        for k, v in batch.tables["traj"].items()
+    }
     inputs = {k: [row for p in parts for row in p.inputs[k]] for k in batch.inputs}
-    all_ids = {**ids, "traj": traj, "seq": traj, "group": group}
+    all_ids = {**ids, "traj": traj, "seq": traj, "group": group, "segment": 2 * traj + ids["stage"]}
     return Batch(columns, all_ids, {"traj": table}, inputs)
 
 

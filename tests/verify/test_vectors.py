@@ -69,8 +69,8 @@ def test_bad_files_are_named(tmp_path):
 
 FLIPS = {
     "surrogate/clip.py": ("torch.minimum(ratio * advantage", "torch.minimum(-ratio * advantage"),
-    "regularizer/kl.py": ("return self.beta * kl.estimate", "return -self.beta * kl.estimate"),
-    "advantage/baseline.py": ("centred = value - batch.mean", "centred = value + batch.mean"),
+    "regularizer/kl.py": ("penalty = self.beta", "penalty = -self.beta"),
+    "advantage/baseline.py": ("centred = value - _centre", "centred = value + _centre"),
     "ratio/ratio.py": ('batch["logp"] - batch[self.to]', 'batch["logp"] + batch[self.to]'),
     "surrogate/regression.py": ("- self.eta * batch", "+ self.eta * batch"),
     "regularizer/value.py": ("return self.coef * 0.5", "return -self.coef * 0.5"),

@@ -12,7 +12,7 @@ from torch import Tensor
 from anypo.core.errors import UsageError
 from anypo.math import segments
 
-LASTING = frozenset({"prompt", "version", "position"})
+LASTING = frozenset({"prompt", "version", "position", "stage"})
 """Ids that keep their value when batches are joined; every other id is local and renumbered."""
 
 CURES = {

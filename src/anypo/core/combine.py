@@ -10,7 +10,7 @@ from torch import Tensor
 
 from anypo.core.batch import Batch
 from anypo.core.errors import UsageError
-from anypo.core.piece import Piece, Sampling, widest
+from anypo.core.piece import Piece, Probing, Sampling, widest
 from anypo.core.request import Request
 
 COLUMN = {"reward": "reward", "advantage": "advantage", "ratio": "log_ratio"}
@@ -19,6 +19,9 @@ COLUMN = {"reward": "reward", "advantage": "advantage", "ratio": "log_ratio"}
 
 class Combined(Piece):
     """Base of the combinators: what several pieces of one axis declare together."""
+
+    metric = ""
+    coefficient = 1.0
 
     @property
     def parts(self) -> tuple[Piece, ...]:
@@ -102,6 +105,18 @@ class Times(Combined):
 
 
 @dataclass(frozen=True)
+class Product(Combined):
+    """`a * b`: the product of two pieces of one axis, step by step. Shapes: `[N]`."""
+
+    left: Piece
+    right: Piece
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """`left · right`."""
+        return value(self.left, batch) * value(self.right, batch)
+
+
+@dataclass(frozen=True)
 class Chain(Combined):
     """`a >> b`: `b` reads what `a` wrote in the axis's column. Shapes: `[N]`."""
 
@@ -135,6 +150,11 @@ class SamplingChain(Combined, Sampling):  # pyright: ignore[reportIncompatibleVa
         """`second` says how much is missing; `first` says how it is asked for."""
         missing = self.second.request(batch, wanted, rounds)
         return missing and self.first.request(Batch.empty(), missing, 0)
+
+    @property
+    def probes(self) -> tuple[Probing, ...]:
+        """The probes of both."""
+        return (*self.first.probes, *self.second.probes)
 
     def keep(self, batch: Batch) -> Batch:
         """Both selections, left to right."""

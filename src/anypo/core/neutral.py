@@ -55,18 +55,30 @@ def _replace(request: Request, **changes: Any) -> Request:
 class Return(Advantage):
     """Discounted reward to go, `A_n = Σ_{k≥n} γ^{k−n} r_k` within the trajectory; no baseline.
 
-    Parameters: `gamma` in [0, 1] (default 1: an outcome reward reaches every step unchanged).
-    Shapes: `[N]`. Reference: Williams 1992.
+    Parameters
+    ----------
+    gamma : in [0, 1] (default 1: an outcome reward reaches every step unchanged).
+    ahead : how many rewards count, the step's own included (default 0: all; 1 is greedy).
+    within : the unit at whose end rewards stop to count (default `traj`).
+
+    Shapes: `[N]`. Reference: Williams 1992; subsets of future rewards, 2603.06138.
     """
 
     gamma: float = 1.0
+    ahead: int = 0
+    within: str = "traj"
 
     def __post_init__(self) -> None:
         require(0 <= self.gamma <= 1, self, "gamma", "between 0 and 1")
+        require(self.ahead >= 0, self, "ahead", "at least 0 (0 = all)")
 
     def __call__(self, batch: Batch) -> Tensor:
         """Rewards to go."""
-        return batch.scan(batch["reward"], self.gamma, within="traj")
+        total = batch.scan(batch["reward"], self.gamma, within=self.within)
+        beyond = total
+        for _ in range(self.ahead):
+            beyond = batch.next(beyond, within=self.within)
+        return total - self.gamma**self.ahead * beyond if self.ahead else total
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -71,6 +71,11 @@ class Piece(ABC):
 
         return Plus(self, other)
 
+    def __mul__(self, other: Piece) -> Any:
+        from anypo.core.combine import Product
+
+        return Product(self, other)
+
     def __rmul__(self, factor: float) -> Any:
         from anypo.core.combine import Times
 
@@ -93,6 +98,23 @@ class Reward(Piece):
         """The shaped reward of every step, `[N]`."""
 
 
+class Probing(Protocol):
+    """A rollout beside the one that trains: its rewards become the column `name`."""
+
+    @property
+    def name(self) -> str:
+        """The column."""
+        ...
+
+    def ask(self, request: Request) -> Request:
+        """What to ask for beside a request."""
+        ...
+
+    def read(self, batch: Batch, probed: Batch) -> Tensor:
+        """The column for `batch`, `[N]`, out of the scored rollouts of its prompts."""
+        ...
+
+
 class Sampling(Piece):
     """Axis B: how many trajectories, for what, and which stay."""
 
@@ -105,6 +127,11 @@ class Sampling(Piece):
 
         `wanted` is what one iteration asks for by default; `rounds` counts the requests so far.
         """
+
+    @property
+    def probes(self) -> tuple[Probing, ...]:
+        """Further rollouts of the same prompts, of which only a number per trajectory stays."""
+        return ()
 
     def keep(self, batch: Batch) -> Batch:
         """Selection before the statistics of the advantage."""

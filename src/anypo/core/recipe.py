@@ -27,13 +27,25 @@ from anypo.core.piece import (
 )
 from anypo.core.schedule import Schedule
 
-RECORDED = frozenset({"reward", "advantage", "weight", "log_ratio", "logp_mu", "return", "std"})
+RECORDED = frozenset(
+    {"reward", "advantage", "weight", "log_ratio", "logp_mu", "return", "std", "lot", "score"}
+    | {"control", "target"}
+)
 """Columns that a rollout or an earlier piece writes: no network is called for them."""
 
 
 def frozen(column: str) -> bool:
     """Whether a model column is computed once per collected batch, without gradient."""
     return column.startswith("ref.") or column.endswith("_old") or column == "value_next"
+
+
+def recorded(column: str) -> bool:
+    """Whether a need is met by a rollout, a reward or an earlier piece, and by no network.
+
+    `fact.NAME` is what a reward reports of a trajectory, `ref.NAME.rollout` are answers of a
+    reference.
+    """
+    return column in RECORDED or column.startswith("fact.") or column.endswith(".rollout")
 
 
 @dataclass(frozen=True)
@@ -55,7 +67,7 @@ class Objective:
     def live(self) -> frozenset[str]:
         """Model columns wanted with a gradient."""
         needs = frozenset[str]().union(*(p.needs for p in self.pieces))
-        return frozenset(c for c in needs - RECORDED if not frozen(c))
+        return frozenset(c for c in needs if not (frozen(c) or recorded(c)))
 
     @property
     def couples(self) -> str:
@@ -162,6 +174,12 @@ class Recipe:
     # ── what it declares ────────────────────────────────────────────────────────────────────
 
     @property
+    def facts(self) -> frozenset[str]:
+        """Names of what rewards must report of a trajectory besides its number."""
+        needs = (n for stage in self.stages for p in stage.pieces for n in p.needs)
+        return frozenset(n.removeprefix("fact.") for n in needs if n.startswith("fact."))
+
+    @property
     def objectives(self) -> tuple[Objective, ...]:
         """What is optimised: the recipe's own objective, then the further ones."""
         own = Objective(
@@ -183,7 +201,8 @@ class Recipe:
     def needs_of(self, *axes: str) -> frozenset[str]:
         """Model columns that the pieces of some axes read."""
         chosen = [p for a in axes for p in _tuple(getattr(self, a))]
-        return frozenset[str]().union(*(p.needs for p in chosen)) - RECORDED
+        needs = frozenset[str]().union(*(p.needs for p in chosen))
+        return frozenset(c for c in needs if not recorded(c))
 
     @property
     def early_needs(self) -> frozenset[str]:
@@ -193,8 +212,18 @@ class Recipe:
     @property
     def frozen_needs(self) -> frozenset[str]:
         """Model columns computed once per collected batch: old, reference and critic columns."""
-        live = frozenset[str]().union(*(p.needs for o in self.objectives for p in o.pieces))
-        return self.needs_of("advantage") | self.early_needs | {c for c in live if frozen(c)}
+        read = [p for o in self.objectives for p in (*o.pieces, o.aggregate)]
+        later = {c for p in read for c in p.needs if frozen(c) and not recorded(c)}
+        return self.needs_of("advantage") | self.early_needs | later
+
+    @property
+    def wants_old(self) -> bool:
+        """Whether `logp_old` must be scored: a piece without a gradient compares it.
+
+        A ratio alone does not want it where a batch is seen once, under the weights that scored it.
+        """
+        early = self.needs_of("reward", "sampling", "advantage")
+        return "logp_old" in early.union(*(o.aggregate.needs for o in self.objectives))
 
     @property
     def stages(self) -> tuple[Recipe, ...]:
@@ -204,7 +233,8 @@ class Recipe:
     @property
     def references(self) -> frozenset[str]:
         """Names of the references that some piece reads: `base` of `ref.base`."""
-        columns = (c for stage in self.stages for c in stage.frozen_needs)
+        columns = {c for stage in self.stages for c in stage.frozen_needs}
+        columns |= {c for stage in self.stages for c in stage.sampling.needs}
         return frozenset(c.split(".")[1] for c in columns if c.startswith("ref."))
 
     def modules(self) -> dict[str, int]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from anypo.core.batch import Batch
 from anypo.core.errors import UsageError
 from anypo.core.recipe import Recipe
 from anypo.core.request import Request
+from anypo.core.rng import generator
 from anypo.engine.backend import Backend
 from anypo.engine.columns import add_frozen
 from anypo.engine.metrics import batch_metrics
@@ -29,25 +34,49 @@ def collect(recipe: Recipe, backend: Backend, state: State) -> tuple[Batch, dict
         temperature=settings.temperature,
         seed=settings.seed,
         version=state.step,
+        state=state.pieces,
     )
     while request := recipe.sampling.request(batch, wanted, rounds):
         if rounds >= MOST_REQUESTS:
             raise UsageError(
                 f"sampling asked {rounds} times and still wants more: bound its rounds"
             )
-        request = Request(**{**vars(request), "start": state.cursor})
-        new = backend.rollout(request, state)
+        request = replace(request, start=state.cursor)
+        new = rollout(recipe, request, backend, state)
         state.cursor += request.prompts
         rounds, asked = rounds + 1, asked + request.prompts * request.samples
         state.tokens += len(new)
         new, gone = drop_unscored(new)
         unscored += gone
-        new = shape(recipe, add_frozen(new, recipe.early_needs, state, backend))
+        new = add_frozen(new, recipe.early_needs, state, backend)
+        new = shape(recipe, draw(new, settings.seed, state.step, rounds), state.pieces)
         sampled = sampled + new
         batch = recipe.sampling.keep(batch + new)
     kept = batch.count("traj") if len(batch) else 0
     facts = {"sampled": asked, "kept": kept, "unscored": unscored, "requests": rounds}
     return batch, facts | batch_metrics(sampled)
+
+
+def rollout(recipe: Recipe, request: Request, backend: Backend, state: State) -> Batch:
+    """The trajectories of a request, with its tags and what the recipe's probes say of them."""
+    batch = backend.rollout(request, state)
+    batch = batch.with_({k: torch.full((len(batch),), x) for k, x in request.tags.items()})
+    for probe in recipe.sampling.probes if len(batch) else ():
+        asked = probe.ask(request)
+        with state.reference(asked.policy) if asked.policy else nullcontext():
+            probed, _ = drop_unscored(backend.rollout(asked, state))
+        batch = batch.with_({probe.name: probe.read(batch, probed)})
+    return batch
+
+
+def draw(batch: Batch, *words: Any) -> Batch:
+    """The batch with the column `lot`: a uniform number per step, float64, drawn once.
+
+    Random choices among steps go by it, so they depend on no order and on no split.
+    """
+    rng = generator(words[0], "lot", *words[1:])
+    lot = torch.rand(len(batch), generator=rng, dtype=torch.float64)
+    return batch.with_({"lot": lot})
 
 
 def drop_unscored(batch: Batch) -> tuple[Batch, int]:
@@ -59,12 +88,34 @@ def drop_unscored(batch: Batch) -> tuple[Batch, int]:
     return kept, batch.count("traj") - (kept.count("traj") if len(kept) else 0)
 
 
-def shape(recipe: Recipe, batch: Batch) -> Batch:
-    """Axis A: the task's reward is kept as `score`, the shaped one is `reward`."""
-    batch = batch.with_({"score": batch["reward"]}) if len(batch) else batch
-    for piece in recipe.reward if len(batch) else ():
+def shape(recipe: Recipe, batch: Batch, state: Mapping[str, Any] | None = None) -> Batch:
+    """Axis A: the task's reward is kept as `score`, the shaped one is `reward`.
+
+    `state` is the named state of the recipe's pieces (default: as they start).
+    """
+    if not len(batch):
+        return batch
+    start = {k: v for p in recipe.pieces for k, v in p.init().items()}
+    batch = batch.with_({"score": batch["reward"]} | stamped(batch, start | dict(state or {})))
+    for piece in recipe.reward:
         batch = batch.with_({"reward": piece(batch)})
     return batch
+
+
+def stamped(batch: Batch, state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Named state as columns, float64 `[N]`: a number everywhere, a table by the id `prompt`.
+
+    A table's keys are prompts as text; a prompt that it does not have gets NaN. State that is
+    neither a number nor a table of numbers is for its piece alone.
+    """
+    columns = {}
+    for name, kept in state.items():
+        if isinstance(kept, (int, float)):
+            columns[name] = torch.full((len(batch),), float(kept), dtype=torch.float64)
+        elif isinstance(kept, Mapping) and all(isinstance(v, float) for v in kept.values()):
+            values = [kept.get(str(p), float("nan")) for p in batch.id("prompt").tolist()]
+            columns[name] = torch.tensor(values, dtype=torch.float64)
+    return columns
 
 
 def credit(recipe: Recipe, batch: Batch) -> Batch:

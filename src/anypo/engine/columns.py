@@ -60,6 +60,24 @@ def gather(
     return found
 
 
+def score_norms(batch: Batch, state: State, backend: Backend) -> Tensor:
+    """`‖∇_θ Σ_t logp_t‖²` of each trajectory under the current policy, float64 `[N]`.
+
+    One backward pass per trajectory, so this costs about as much as the update itself.
+    """
+    traj, count = segments.dense(batch.id("traj"))
+    norms = torch.zeros(count, dtype=torch.float64)
+    parameters = [p for p in state.policy.module.parameters() if p.requires_grad]
+    for k in range(backend.rank, count, backend.world):
+        part = batch.take(traj == k)
+        wanted = frozenset({"logp"})
+        total = state.recipe.likelihood(state.policy, part, wanted, state.heads)["logp"].sum()
+        grads = torch.autograd.grad(total, parameters, allow_unused=True)
+        norms[k] = sum(float(g.double().square().sum()) for g in grads if g is not None)
+    backend.sum_([norms])
+    return norms[traj]
+
+
 def fill(
     found: dict[str, Tensor], values: Mapping[str, Tensor], part: Tensor, rows: int, counts: bool
 ) -> None:
@@ -82,7 +100,10 @@ def add_frozen(batch: Batch, needs: frozenset[str], state: State, backend: Backe
     costs = state.policy.costs(batch)
     parts = cuts(batch, "traj", costs, state.settings.token_budget)
     own = frozenset(c.removesuffix("_old") for c in missing if not c.startswith("ref."))
+    own -= {"score_norm"}
     found = gather(batch, own, parts, state, backend) if own else {}
+    if "score_norm" in missing:
+        found["score_norm"] = score_norms(batch, state, backend)
     columns = {c: found[c.removesuffix("_old")] for c in missing if not c.startswith("ref.")}
     for name in sorted({c.split(".")[1] for c in missing if c.startswith("ref.")}):
         wanted = {c: (c.split(".") + ["logp"])[2] for c in missing if c.split(".")[1:2] == [name]}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from anypo.core.batch import Batch
 from anypo.core.dump import dump
-from anypo.core.recipe import RECORDED, Objective, Recipe
+from anypo.core.recipe import Objective, Recipe, recorded
 from anypo.core.rng import generator
 from anypo.engine.collect import credit, shape
 from anypo.engine.problem import weigh
@@ -113,6 +114,8 @@ def collected(recipe: Recipe, scene: int, horizon: int = HORIZON, fresh: bool = 
     spread, tilt = SCENES[scene]
     size = recipe.sampling.group
     batch = _trajectories(size, horizon)
+    table = {**batch.table("traj"), **invented(sorted(recipe.facts), batch.count("traj"))}
+    batch = replace(batch, tables={"traj": table})
     reward = torch.where(batch.last("traj"), _outcomes(batch, size, tilt), 0.0)
     batch = batch.with_({"reward": reward, **_columns(recipe, batch, spread, fresh)})
     batch = credit(recipe, recipe.sampling.keep(shape(recipe, batch)))
@@ -155,7 +158,7 @@ def _trajectories(size: int, horizon: int) -> Batch:
     position = torch.cat([torch.arange(n) for n in lengths.tolist()])
     ids = {"traj": traj, "seq": traj, "group": traj // size, "prompt": traj // size}
     ids |= {"turn": 2 * traj + (position * 2 >= lengths[traj]).long(), "position": position}
-    ids["version"] = torch.zeros_like(traj)
+    ids |= {"segment": ids["turn"], "stage": ids["turn"] % 2, "version": torch.zeros_like(traj)}
     ended = torch.arange(count) % 3 > 0
     table = {"terminated": ended, "truncated": ~ended}
     # One more than any length, so that a limit equal to the longest one is not the horizon.
@@ -176,7 +179,7 @@ def _outcomes(batch: Batch, size: int, tilt: float) -> Tensor:
 def _columns(recipe: Recipe, batch: Batch, spread: float, fresh: bool) -> dict[str, Tensor]:
     """Model columns: anchors, references and the sampler near them, live ones `spread` away."""
     live = frozenset[str]().union(*(o.live for o in recipe.objectives))
-    names = (recipe.frozen_needs | live) - RECORDED
+    names = {n for n in recipe.frozen_needs | live if not recorded(n)}
     found = {name: _noise(batch, _kind(name)) for name in sorted(names | {"logp", "logp_mu"})}
     for name in found:
         if name.startswith("ref.") or name == "logp_mu":
@@ -186,7 +189,26 @@ def _columns(recipe: Recipe, batch: Batch, spread: float, fresh: bool) -> dict[s
         found["value_next"] = batch.next(found["value"], fill=found["value_next"])
     if fresh and "logp_old" in found:
         found["logp_old"] = found["live logp"]
-    return {**found, "std": 0.5 + _noise(batch, "std").abs()}
+    found |= {p.name: 0.5 + 0.1 * _noise(batch, p.name) for p in recipe.sampling.probes}
+    found |= {"std": 0.5 + _noise(batch, "std").abs(), "lot": torch.arange(len(batch)) / len(batch)}
+    for name in {n for n in found if _kind(n) in POSITIVE}:
+        found[name] = found[name].abs()
+    return {**found, "control": (batch.id("group") % 5 == 4).to(FLOAT)}
+
+
+POSITIVE = ("entropy", "score_norm")
+
+
+class Invented(list[float]):
+    """A fact for a dry run: a number, a list of parts, and a label, whichever is read."""
+
+    def __float__(self) -> float:
+        return self[0]
+
+
+def invented(names: Iterable[str], count: int) -> dict[str, list[Invented]]:
+    """Facts of `count` trajectories that differ, the same at every call."""
+    return {n: [Invented([float(i % 3 == 0), i % 2, 1.0]) for i in range(count)] for n in names}
 
 
 def _kind(name: str) -> str:

@@ -47,7 +47,8 @@ def train(
             batch, facts = collect(r, backend, state)  # B, A
         facts["time/collect"] = time.monotonic() - started
         # With one visit per batch, logp_old is logp at that visit: the ratio is 1 by construction.
-        frozen = r.frozen_needs - ({"logp_old"} if r.update.visits == 1 else set())
+        once = r.update.visits == 1 and not r.wants_old
+        frozen = r.frozen_needs - ({"logp_old"} if once else set())
         batch = add_frozen(batch, frozen, state, backend)  # H
         batch = credit(r, batch)  # C
         batch = r.sampling.thin(batch) if len(batch) else batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-FORMS = ("k1", "k2", "k3", "abs")
+FORMS = ("k1", "k2", "k3", "abs", "k1+", "k3+")
 
 
 def estimate(logp: Tensor, ref: Tensor, form: str) -> Tensor:
@@ -13,7 +13,8 @@ def estimate(logp: Tensor, ref: Tensor, form: str) -> Tensor:
 
     `k1 = d` (unbiased, signed; its pathwise gradient is 0 in expectation), `k2 = d²/2` (biased, the
     right gradient), `k3 = exp(−d) − 1 + d` (unbiased, ≥ 0; the gradient of the reverse order),
-    `abs = |d|`. Value, placement and importance weight are three separate choices.
+    `abs = |d|`. With `+` the value is the estimator's and the gradient that of k2, the right one.
+    Value, placement and importance weight are three separate choices.
     Reference: Schulman, "Approximating KL divergence", 2020.
     """
     d = logp - ref
@@ -25,6 +26,9 @@ def estimate(logp: Tensor, ref: Tensor, form: str) -> Tensor:
         return torch.expm1(-d) + d
     if form == "abs":
         return d.abs()
+    if form in ("k1+", "k3+"):
+        shadow = 0.5 * d**2
+        return estimate(logp, ref, form[:-1]).detach() + shadow - shadow.detach()
     raise ValueError(f"unknown KL estimator {form!r}; known: {', '.join(FORMS)}")
 
 

@@ -93,3 +93,7 @@ class LanguagePolicy(Policy, Protocol):
     ) -> list[Completion]:
         """`len(prompts) · samples` completions, prompt-major; one key per completion."""
         ...
+
+    def decode(self, ids: Tensor) -> str:
+        """Text of token ids."""
+        ...

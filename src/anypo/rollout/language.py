@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -10,6 +11,7 @@ import torch
 from anypo.core.batch import Batch
 from anypo.core.request import Request
 from anypo.core.rng import key
+from anypo.core.score import Score
 from anypo.policies.policy import Completion, LanguagePolicy
 
 Row = dict[str, Any]
@@ -57,10 +59,10 @@ def rollout(request: Request, policy: LanguagePolicy, task: LanguageTask) -> Bat
     picks = [task.order(place, request.seed) for place in places]
     words = [(place, g) for place in places for g in range(request.samples)]
     drawn = policy.generate(
-        [task.train[pick]["prompt"] for pick in picks],
+        [_hinted(task.train[pick]["prompt"], request.hints.get(pick, "")) for pick in picks],
         request.samples,
         request.horizon,
-        keys=[key(request.seed, "sample", request.version, *w) for w in words],
+        keys=[key(request.seed, request.stream, request.version, *w) for w in words],
         temperature=request.temperature,
     )
     drawn = [c for c in drawn if len(c.token_ids)]
@@ -73,7 +75,25 @@ def rollout(request: Request, policy: LanguagePolicy, task: LanguageTask) -> Bat
         rows,
         [c.token_ids.tolist() for c in drawn],
     )
-    return _batch(drawn, rows, scores, [picks[c.prompt] for c in drawn], request.version)
+    batch = _batch(drawn, rows, scores, [picks[c.prompt] for c in drawn], request.version)
+    return _with_texts(batch, policy, drawn) if request.texts else batch
+
+
+def _hinted(prompt: Any, hint: str) -> Any:
+    """A prompt whose last message ends with a hint."""
+    if not hint:
+        return prompt
+    if isinstance(prompt, str):
+        return prompt + hint
+    last = {**prompt[-1], "content": prompt[-1]["content"] + hint}
+    return [*prompt[:-1], last]
+
+
+def _with_texts(batch: Batch, policy: LanguagePolicy, drawn: Sequence[Completion]) -> Batch:
+    """The table of `traj` with `texts`: what every single token says."""
+    texts = [[policy.decode(token[None]) for token in c.token_ids] for c in drawn]
+    table = {**batch.table("traj"), "texts": texts}
+    return replace(batch, tables={**batch.tables, "traj": table})
 
 
 def _batch(
@@ -104,14 +124,19 @@ def _batch(
         "tokens": [torch.cat([c.prompt_ids, c.token_ids]) for c in drawn],
         "prompt_length": [len(c.prompt_ids) for c in drawn],
     }
-    return Batch(columns, ids, {"traj": _table(drawn, rows)}, inputs)
+    return Batch(columns, ids, {"traj": _table(drawn, rows, scores)}, inputs)
 
 
-def _table(drawn: Sequence[Completion], rows: Sequence[Row]) -> dict[str, Any]:
+def _table(
+    drawn: Sequence[Completion], rows: Sequence[Row], scores: Sequence[float]
+) -> dict[str, Any]:
+    facts = [score.facts if isinstance(score, Score) else {} for score in scores]
+    names = dict.fromkeys(name for found in facts for name in found)
     finished = torch.tensor([c.finished for c in drawn])
     shared = set.intersection(*(set(row) for row in rows)) - {"prompt"}
     return {
         **{name: [row[name] for row in rows] for name in sorted(shared)},
+        **{name: [found.get(name) for found in facts] for name in names},
         "terminated": finished,
         "truncated": ~finished,
         "completion": [c.text for c in drawn],

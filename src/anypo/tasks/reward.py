@@ -15,6 +15,7 @@ from threading import Thread
 from typing import Any
 
 from anypo.core.errors import UsageError, nearest
+from anypo.core.score import Score
 from anypo.tasks.task import Prompt, Row
 from anypo.tasks.worker import Worker, WorkerDied, WorkerError, WorkerLate
 
@@ -29,9 +30,11 @@ class Reward:
     Called with keyword arguments: `prompts`, `completions` (for chat prompts lists of one
     assistant message, as in TRL), `completion_ids` if it takes them, and those dataset columns
     that it takes (all of them if it has `**kwargs`). It returns one number for each completion;
-    None and NaN mean "not scorable" and come out as NaN. A function with a parameter
-    `solution_str` is called in verl's way, once for each completion, with `data_source`,
-    `solution_str`, `ground_truth` and `extra_info`, and returns a number or a dict with `score`.
+    None and NaN mean "not scorable" and come out as NaN. In place of a number it may be a dict with
+    `score` and further facts (`flawed`, `cluster`, …), which recipes read by their names. A
+    function with a parameter `solution_str` is called in verl's way, once for each completion, with
+    `data_source`, `solution_str`, `ground_truth` and `extra_info`, and returns a number or such a
+    dict.
 
     A function named `file.py:function` runs in a child process, which is killed when it hangs. A
     Python object runs in a daemon thread, which can only be abandoned: control returns as soon as
@@ -84,7 +87,8 @@ class Reward:
         offer = {"prompts": list(prompts), "completions": list(completions), "columns": columns}
         if completion_ids is not None:
             offer["completion_ids"] = [[int(token) for token in ids] for ids in completion_ids]
-        return self._timed(self._run.score, f"{len(completions)} completions", offer)
+        found = self._timed(self._run.score, f"{len(completions)} completions", offer)
+        return [_with_facts(result) for result in found]
 
     def _timed(self, function: Callable[..., Any], what: str, *arguments: Any) -> Any:
         try:
@@ -115,7 +119,7 @@ class _InChild:
     def describe(self, seconds: float) -> dict[str, Any]:
         return self.worker.call("describe_file", self.file, self.function, seconds=max(seconds, 60))
 
-    def score(self, offer: dict[str, Any], seconds: float) -> list[float]:
+    def score(self, offer: dict[str, Any], seconds: float) -> list[Any]:
         self.describe(seconds)  # a child that was started anew loads the file before time runs
         return self.worker.call("score_file", self.file, self.function, offer, seconds=seconds)
 
@@ -131,7 +135,7 @@ class _InThread:
     def describe(self, seconds: float) -> dict[str, Any]:
         return describe(self.function, self.name)
 
-    def score(self, offer: dict[str, Any], seconds: float) -> list[float]:
+    def score(self, offer: dict[str, Any], seconds: float) -> list[Any]:
         outcome: list[Any] = []
         arguments = (outcome, self.function, self.name, offer)
         thread = Thread(target=_capture, args=arguments, daemon=True)
@@ -159,7 +163,7 @@ def describe_file(file: str, function: str) -> dict[str, Any]:
     return describe(_load(file, function), f"the reward function {function} in {file}")
 
 
-def score_file(file: str, function: str, offer: Mapping[str, Any]) -> list[float]:
+def score_file(file: str, function: str, offer: Mapping[str, Any]) -> list[Any]:
     """`score` for a function of a file."""
     return score(_load(file, function), f"the reward function {function} in {file}", offer)
 
@@ -207,7 +211,9 @@ def describe(function: Callable[..., Any], name: str) -> dict[str, Any]:
     }
 
 
-def score(function: Callable[..., Any], name: str, offer: Mapping[str, Any]) -> list[float]:
+def score(
+    function: Callable[..., Any], name: str, offer: Mapping[str, Any]
+) -> list[float | dict[str, Any]]:
     """Call a function with what it takes of an offer, and check what it returns."""
     takes = describe(function, name)
     calls = _verl_calls(offer) if takes["verl"] else [_trl_call(offer)]
@@ -222,9 +228,9 @@ def score(function: Callable[..., Any], name: str, offer: Mapping[str, Any]) -> 
             results = asyncio.run(_gather(results))
     except BaseException as error:
         raise UsageError(_raised(name, function, error)) from error
-    if takes["verl"]:
-        return [_number(_verl_score(result, name), name) for result in results]
-    return _numbers(results[0], len(offer["completions"]), name)
+    if not takes["verl"]:
+        results = _listed(results[0], len(offer["completions"]), name)
+    return [_scored(result, name) for result in results]
 
 
 async def _gather(awaitables: Iterable[Any]) -> list[Any]:
@@ -261,13 +267,22 @@ def ground_truth(row: Mapping[str, Any]) -> Any:
     return (holder if isinstance(holder, Mapping) else row).get("ground_truth")
 
 
-def _verl_score(result: Any, name: str) -> Any:
-    if isinstance(result, Mapping) and "score" not in result:
+def _scored(result: Any, name: str) -> float | dict[str, Any]:
+    """A number, or a dict with `score` and facts, which a child process can send."""
+    if not isinstance(result, Mapping):
+        return _number(result, name)
+    if "score" not in result:
         raise UsageError(f"{name} returned a dict without 'score': put the reward under that key")
-    return result["score"] if isinstance(result, Mapping) else result
+    return {**result, "score": _number(result["score"], name)}
 
 
-def _numbers(values: Any, count: int, name: str) -> list[float]:
+def _with_facts(result: float | dict[str, Any]) -> float:
+    if not isinstance(result, dict):
+        return result
+    return Score(result["score"], {k: v for k, v in result.items() if k != "score"})
+
+
+def _listed(values: Any, count: int, name: str) -> list[Any]:
     cure = "return a list with one number (or None) for each completion"
     if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__iter__"):
         kind = "None" if values is None else f"a {type(values).__name__}"
@@ -275,7 +290,7 @@ def _numbers(values: Any, count: int, name: str) -> list[float]:
     values = list(values)
     if len(values) != count:
         raise UsageError(f"{name} returned {len(values)} values for {count} completions: {cure}")
-    return [_number(value, name) for value in values]
+    return values
 
 
 def _number(value: Any, name: str) -> float:

@@ -1,4 +1,4 @@
-"""Reading a vector file's case: padded rows to a `Batch`, field names to the paths of a recipe.
+"""Reading a vector file's case: padded rows to a `Batch`, field names to the fields of a recipe.
 
 Nothing here calculates: rows are flattened, names are translated, and the recipe does the rest.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 from anypo.core.batch import Batch
 from anypo.core.dump import rows
 from anypo.core.neutral import Mean
-from anypo.core.recipe import Recipe
+from anypo.core.recipe import AXES, Recipe
 
 FLOAT = torch.float64
 
@@ -29,103 +30,200 @@ AGGREGATES = {
 """verl's words for aggregations."""
 
 COLUMNS = {
-    "logp": "logp",
-    "logp_old": "logp_old",
-    "logp_ref": "ref.base",
-    "logp_mu": "logp_mu",
-    "advantages": "advantage",
-    "values": "value",
-    "old_values": "value_old",
-    "returns": "return",
-    "entropy": "entropy",
+    "logp": ("logp",),
+    "logp_old": ("logp_old",),
+    "logp_ref": ("ref.base",),
+    "logp_mu": ("logp_mu",),
+    "dpo_logp": ("ref.dpo",),
+    "proposal_logp": ("logp_mu",),
+    "advantages": ("advantage",),
+    "reward_tokens": ("advantage",),
+    "target_adv": ("target",),
+    "token_rewards": ("reward",),
+    "values": ("value",),
+    "old_values": ("value_old",),
+    "returns": ("return",),
+    "entropy": ("entropy", "entropy_old"),
 }
-"""Padded inputs that are columns of the batch."""
+"""Padded inputs, one number per step → the columns that hold it."""
 
-UNITS = {"rewards": "reward", "scores": "reward", "metric": "score"}
-"""Inputs with one number per row: they stand on the row's last step."""
+ROWS = {
+    "log_z": "log_z",
+    "v_star": "v_star",
+    "ref_rewards": "reference",
+    "greedy_rewards": "greedy",
+    "score_norm_sq": "score_norm",
+    "seq_entropy": "entropy_old",
+    "target": "length_target",
+    "mean_prob": "mean_prob",
+}
+"""Inputs with one number per row → the column that holds it on every step of the row."""
 
-PATHS = {
-    "clip_low": ("surrogate.low",),
-    "clip_high": ("surrogate.high",),
-    "dual_clip": ("surrogate.dual",),
-    "low_start": ("surrogate.low",),
-    "low_max": ("surrogate.low_max",),
-    "low_step": ("surrogate.increment",),
-    "high_start": ("surrogate.high",),
-    "high_max": ("surrogate.high_max",),
-    "high_step": ("surrogate.increment",),
-    "target": ("surrogate.target",),
-    "eta": ("surrogate.eta",),
-    "label_smoothing": ("surrogate.smoothing",),
-    "beta": ("surrogate.beta", "regularize.0.beta"),
-    "kl": ("regularize.0.form",),
-    "value_clip": ("regularize.0.clip",),
-    "eps": ("surrogate.eps", "advantage.eps"),
-    "ddof": ("advantage.ddof",),
-    "scale_by_std": ("advantage.scale",),
+LAST = {"rewards": "reward", "scores": "reward", "labels": "reward", "rm_reward": "reward"}
+LAST |= {"correct": "reward", "metric": "score"}
+"""Inputs with one number per row that stand on the row's last step."""
+
+FACTS = {
+    "process_scores": "process",
+    "flawed": "flawed",
+    "cluster": "cluster",
+    "think_end": "think_end",
+    "think_len": "think_length",
+    "valid_len": "valid_length",
+    "hits": "hits",
+}
+"""Inputs that a reward reports of a trajectory → the name under which pieces read them."""
+
+NAMES = {
+    "clip_low": ("low",),
+    "clip_high": ("high",),
+    "log_clip_low": ("low",),
+    "log_clip_high": ("high",),
+    "clip": ("low", "high"),
+    "dual_clip": ("dual",),
+    "low_start": ("low",),
+    "low_step": ("increment",),
+    "high_start": ("high",),
+    "high_step": ("increment",),
+    "label_smoothing": ("smoothing",),
+    "kl": ("form",),
+    "estimator": ("form",),
+    "value_clip": ("clip",),
+    "scale_by_std": ("scale",),
     "agg": ("aggregate",),
     "aggregation": ("aggregate",),
-    "norm_const": ("aggregate.length",),
-    "max_len": ("reward.0.limit",),
-    "buffer_len": ("reward.0.buffer",),
-    "penalty_factor": ("reward.0.factor",),
+    "norm_const": ("length",),
+    "max_len": ("reward.limit",),
+    "buffer_len": ("buffer",),
+    "penalty_factor": ("factor",),
+    "kl_coef": ("beta",),
+    "lam_actor": ("lam",),
+    "lam_critic": ("lam_value",),
 }
-"""Inputs that are hyper-parameters, with the first path that the recipe has."""
+"""Hyper-parameters → fields, where those are called otherwise; `axis.field` names the axis too."""
 
-SHAPES = frozenset({"mask", "lengths", "group", "note"})
+UNBOUNDED = 1e9
+"""The budget of a case that names none."""
+
+SHAPES = frozenset({"mask", "lengths", "group", "note", "notes", "pad_id"})
 """Inputs that shape the batch, or say something to a reader."""
 
-SAME = frozenset({"grad_through_mean"})
-"""Options of a published code that change no number: centred residuals sum to zero."""
+SAME = frozenset({"grad_through_mean", "alpha_mode", "discount", "cluster_prob", "chosen_len"})
+SAME |= frozenset({"rejected_len", "win_prob", "token_ids", "tokens", "loss"})
+"""What changes no number (centred residuals sum to zero), says what the method is anyway, or is
+read where a batch is made."""
+
+ORDER = ("surrogate", "regularize", "ratio", "aggregate", "advantage", "reward")
+"""Axes in the order in which a hyper-parameter's field is looked for."""
 
 
-def known(inputs: Mapping[str, Any], recipe: Recipe) -> list[str]:
-    """Inputs that this module cannot place: a case with some is not covered."""
-    ours = {*COLUMNS, *UNITS, *SHAPES, *SAME, *PREFERENCES}
-    return sorted(k for k in inputs if k not in ours and not path_of(k, recipe))
+WORDS = {"ipo_mean": {"mean": True}, "ipo_sum": {"mean": False}}
+"""Names that files give to a variant of a loss → arguments of the method."""
 
 
-def path_of(name: str, recipe: Recipe) -> str:
-    """The recipe's path for a hyper-parameter, or an empty string."""
-    paths = rows(recipe)
-    return next((p for p in PATHS.get(name, ()) if p in paths), "")
+def data(name: str, value: Any) -> bool:
+    """Whether an input is data of the batch, and no hyper-parameter."""
+    if name in (*SHAPES, *SAME, *PREFERENCES):
+        return True
+    return isinstance(value, list) and name in (*COLUMNS, *ROWS, *LAST, *FACTS, *IDS)
+
+
+def unknown(inputs: Mapping[str, Any], recipe: Recipe) -> list[str]:
+    """Hyper-parameters for which the recipe has no field: a case with some is not covered."""
+    return sorted(k for k, v in inputs.items() if not data(k, v) and not paths_of(k, recipe))
+
+
+def paths_of(name: str, recipe: Recipe) -> list[str]:
+    """The recipe's paths for a hyper-parameter: all of the first axis that has such a field."""
+    fields = NAMES.get(name, (name,))
+    if fields == ("aggregate",):
+        return ["aggregate"]
+    split = [p.split(".") for p in rows(recipe) if p not in AXES]
+    found = [".".join(p) for p in split if {p[-1], f"{p[0]}.{p[-1]}"} & {*fields}]
+    for axis in ORDER:
+        if mine := [p for p in found if p.split(".")[0] == axis]:
+            return mine
+    return []
 
 
 def configure(recipe: Recipe, inputs: Mapping[str, Any]) -> Recipe:
     """The recipe with the case's hyper-parameters."""
-    if "values" in inputs and "logp" not in inputs:  # a critic's loss alone has no coefficient
+    if "values" in inputs and "returns" in inputs:  # a critic's loss alone has no coefficient
         recipe = recipe.set("regularize.0.coef", 1.0)
     for name, value in inputs.items():
-        path = path_of(name, recipe)
-        if not path or (path == "aggregate" and value not in AGGREGATES):
-            continue
-        if path == "aggregate":
-            value = AGGREGATES[value]
-        elif name == "dual_clip":
-            value = math.inf if value is None else value
-        elif name == "scale_by_std":
-            value = "std" if value else "off"
-        recipe = recipe.set(path, value)
+        for path in () if data(name, value) else paths_of(name, recipe):
+            if path == "aggregate" and value not in AGGREGATES:
+                continue
+            recipe = recipe.set(path, _translated(name, value))
     return recipe
+
+
+def _translated(name: str, value: Any) -> Any:
+    """A hyper-parameter's value in our words."""
+    if name in ("agg", "aggregation"):
+        return AGGREGATES[value]
+    if name == "scale_by_std":
+        return "std" if value else "off"
+    return math.inf if value is None else value
 
 
 def batch_of(inputs: Mapping[str, Any]) -> tuple[Batch, Tensor]:
     """The case's batch, and the mask `[B, T]` that says where its steps stand."""
     mask = _mask(inputs)
-    row = torch.nonzero(mask)[:, 0]
+    if pairs := _in_pairs(inputs):
+        return batch_of(pairs)[0], mask
+    row, place = torch.nonzero(mask).unbind(1)
     count = len(mask)
     group = torch.as_tensor(inputs.get("group", _pairs(inputs, count)))
-    batch = Batch({}, {"traj": row, "seq": row, "group": group[row]})
-    columns = {
-        COLUMNS[name]: torch.as_tensor(inputs[name], dtype=torch.float64)[mask]
-        for name in COLUMNS
-        if name in inputs
+    ids = {"traj": row, "seq": row, "group": group[row], "prompt": group[row], "position": place}
+    batch = Batch({}, {**ids, **_ids(inputs, mask)})
+    columns = {"lot": torch.arange(len(row), dtype=FLOAT) / len(row)}
+    for name in (n for n in COLUMNS if n in inputs):
+        values = torch.as_tensor(inputs[name], dtype=FLOAT)
+        values = values if values.dim() == 2 else values[:, None]
+        columns |= dict.fromkeys(COLUMNS[name], values[mask])
+    columns |= {
+        column: torch.as_tensor(inputs[name], dtype=FLOAT)[row]
+        for name, column in ROWS.items()
+        if isinstance(inputs.get(name), list)
     }
     last = batch.last("traj")
-    for name in (n for n in UNITS if n in inputs):
-        outcome = torch.as_tensor(inputs[name], dtype=torch.float64)[row]
-        columns[UNITS[name]] = torch.where(last, outcome, torch.zeros_like(outcome))
-    return batch.with_(columns), mask
+    for name in (n for n in LAST if n in inputs and LAST[n] not in columns):
+        outcome = torch.as_tensor(inputs[name], dtype=FLOAT)
+        on_last = torch.where(last, outcome[row], 0.0) if outcome.dim() == 1 else outcome[mask]
+        columns[LAST[name]] = on_last
+    table = {FACTS[name]: inputs[name] for name in FACTS if name in inputs}
+    table["horizon"] = torch.full((count,), UNBOUNDED)
+    written = inputs.get("tokens", inputs.get("token_ids"))
+    network = {"tokens": [torch.as_tensor(x) for x in written]} if written else {}
+    return replace(batch, columns=columns, tables={"traj": table}, inputs=network), mask
+
+
+IDS = frozenset({"rank_id", "segment", "stratum", "block_mask", "bundle", "question"})
+"""Inputs that say which unit a step belongs to."""
+
+
+def _ids(inputs: Mapping[str, Any], mask: Tensor) -> dict[str, Tensor]:
+    """Ids beyond trajectory and group: ranks of a list, bundles of questions."""
+    found: dict[str, Tensor] = {}
+    row = torch.nonzero(mask)[:, 0]
+    if "rank_id" in inputs:
+        stage = torch.as_tensor(inputs["rank_id"])[mask]
+        found |= {"stage": stage, "segment": row * (int(stage.max()) + 2) + stage + 1}
+    if "hits" in inputs:  # every step is an item of the list
+        found |= {"stage": torch.nonzero(mask)[:, 1], "segment": torch.arange(len(row))}
+    for name in ("bundle", "question"):
+        if name in inputs:
+            found[name] = torch.as_tensor(inputs[name])[row]
+    return found
+
+
+def _in_pairs(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """A table of whole answers, two to a row, as one answer to a row; empty for other cases."""
+    if "mask" in inputs or torch.as_tensor(inputs.get("logp", 0)).dim() != 2:
+        return {}
+    flat = {k: [x for pair in v for x in pair] for k, v in inputs.items() if isinstance(v, list)}
+    return {**inputs, **flat, "group": [i for i, pair in enumerate(inputs["logp"]) for _ in pair]}
 
 
 def _mask(inputs: Mapping[str, Any]) -> Tensor:
@@ -134,32 +232,47 @@ def _mask(inputs: Mapping[str, Any]) -> Tensor:
     if "lengths" in inputs:
         lengths = torch.as_tensor(inputs["lengths"])
         return torch.arange(int(lengths.max())) < lengths[:, None]
-    return torch.ones(len(next(v for v in inputs.values() if isinstance(v, list))), 1).bool()
+    shape = torch.as_tensor(next(v for v in inputs.values() if isinstance(v, list))).shape
+    return torch.ones(shape if len(shape) == 2 else (shape[0], 1)).bool()
 
 
 def _pairs(inputs: Mapping[str, Any], count: int) -> Tensor:
     """Without groups, pairs are the two halves of a batch of scores; otherwise all is one group."""
-    if "scores" in inputs:
+    if "scores" in inputs and count % 2 == 0:
         return torch.arange(count) % (count // 2)
     return torch.zeros(count, dtype=torch.long)
 
 
 PREFERENCES = frozenset(
-    {"chosen_logp", "rejected_logp", "ref_chosen_logp", "ref_rejected_logp", "loss"}
+    f"{who}{side}_logp" for who in ("", "ref_", "prev_") for side in ("chosen", "rejected")
 )
+ANCHORS = {"": "logp", "ref_": "ref.base", "prev_": "ref.previous"}
 
 
 def preference_batch(inputs: Mapping[str, Any]) -> Batch:
-    """Pairs of one-step trajectories whose log-probability is the whole answer's."""
+    """Pairs of trajectories whose summed log-probability is the whole answer's.
+
+    An answer is one step, or as many as its length says, of which the first holds everything.
+    """
     count = len(inputs["chosen_logp"])
-    row = torch.arange(2 * count)
-    both = [
-        torch.tensor(inputs[f"{ref}chosen_logp"] + inputs[f"{ref}rejected_logp"], dtype=FLOAT)
-        for ref in ("", "ref_")
-    ]
-    reward = (row < count).double()
-    columns = {"logp": both[0], "ref.base": both[1], "reward": reward}
-    return Batch(columns, {"traj": row, "seq": row, "group": row % count})
+    ones = [1.0] * count
+    lengths = torch.tensor(inputs.get("chosen_len", ones) + inputs.get("rejected_len", ones)).long()
+    row = torch.arange(2 * count).repeat_interleave(lengths)
+    first = torch.ones_like(row).bool()
+    first[1:] = row[1:] != row[:-1]
+    columns = {
+        column: torch.zeros(len(row), dtype=FLOAT).index_put((first,), _both(inputs, who))
+        for who, column in ANCHORS.items()
+        if f"{who}chosen_logp" in inputs
+    }
+    win = torch.tensor(inputs.get("win_prob", ones) if inputs["loss"] == "sppo" else ones)
+    reward = torch.zeros(len(row), dtype=FLOAT)
+    reward[first] = torch.cat([win.to(FLOAT), 1 - win.to(FLOAT)])
+    return Batch({**columns, "reward": reward}, {"traj": row, "seq": row, "group": row % count})
+
+
+def _both(inputs: Mapping[str, Any], who: str) -> Tensor:
+    return torch.tensor(inputs[f"{who}chosen_logp"] + inputs[f"{who}rejected_logp"], dtype=FLOAT)
 
 
 def padded(x: Tensor, mask: Tensor) -> Tensor:

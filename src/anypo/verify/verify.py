@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from anypo.core import combine
 from anypo.core.batch import Batch
 from anypo.core.errors import UsageError
 from anypo.core.recipe import Recipe
-from anypo.engine.collect import credit
+from anypo.engine.collect import credit, stamped
 from anypo.engine.metrics import clip_fractions
 from anypo.engine.problem import weigh
-from anypo.verify import vectors
+from anypo.verify import functions, vectors
 
 TOLERANCE = 1e-8
 TERMS = ("logp", "logp_old", "value", "value_old", "return")
@@ -80,14 +83,15 @@ def _row(
     if kind not in RUNNERS:
         return row("not covered", note=f"no runner for kind {kind}")
     try:
-        recipe = resolve(method)
+        recipe = configured(method, case["inputs"], resolve)
     except UsageError as error:
         return row("not covered", note=str(error))
-    if unknown := vectors.known(case["inputs"], recipe):
-        return row("not covered", note="unknown inputs: " + ", ".join(unknown))
-    got = RUNNERS[kind](vectors.configure(recipe, case["inputs"]), case["inputs"])
-    expected = case["expected"]
-    errors = {k: _error(got[k], expected[k]) for k in expected if k in got}
+    got = RUNNERS[kind](recipe, case["inputs"])
+    expected = {k: v for k, v in case["expected"].items() if not isinstance(v, str)}
+    steps = case["inputs"].get("mask")
+    errors = {
+        k: _error(_named(got, k, expected[k]), expected[k], steps) for k in expected if k in got
+    }
     left = tuple(k for k in expected if k not in got)
     if not errors:
         return row("not covered", note="nothing to compare", left=left)
@@ -97,33 +101,99 @@ def _row(
     return row(status, worst, where, compared=tuple(errors), left=left)
 
 
-def _error(got: Any, expected: Any) -> float:
+def configured(
+    method: str, inputs: Mapping[str, Any], resolve: Callable[..., Recipe]
+) -> Recipe | functions.Function:
+    """What a case is run on, with its hyper-parameters: arguments of the method, then fields.
+
+    A method is a recipe, of which the first stage that has all fields is taken; or a piece alone,
+    or a function. Raises `UsageError` for a method or a hyper-parameter that is not known.
+    """
+    if method in functions.FUNCTIONS:
+        return functions.FUNCTIONS[method]
+    base = functions.ALONE.get(method) or partial(resolve, method)
+    recipe: Recipe = base()
+    arguments = dict(vectors.WORDS.get(str(inputs.get("loss")), {}))
+    for name, value in inputs.items():
+        if not vectors.data(name, value):
+            with suppress(UsageError, TypeError):
+                recipe = base(**arguments, **{name: value})
+                arguments[name] = value
+    recipe = base(**arguments)
+    rest = {k: v for k, v in inputs.items() if k not in arguments}
+    missing = [vectors.unknown(rest, stage) for stage in recipe.stages]
+    if all(missing):
+        raise UsageError("unknown inputs: " + ", ".join(missing[0]))
+    return vectors.configure(recipe.stages[missing.index([])], rest)
+
+
+def _named(got: Mapping[str, Any], name: str, expected: Any) -> Any:
+    """A result by its name in the file; rewards may be written per row or per step."""
+    per_step = f"token_{name}"
+    return got[per_step] if per_step in got and torch.as_tensor(expected).dim() == 2 else got[name]
+
+
+def _error(got: Any, expected: Any, steps: Any = None) -> float:
+    """Largest difference; where a position is no step, what a code leaves there says nothing."""
     a = torch.as_tensor(got, dtype=torch.float64)
     b = torch.as_tensor(expected, dtype=torch.float64)
+    if a.shape == (len(b) if b.dim() else 0, 1):  # one step per row, written without the axis
+        a = a[:, 0]
     if a.shape != b.shape:
         return float("inf")
     difference = (a - b).abs()
+    mask = None if steps is None else torch.as_tensor(steps).bool()
+    if mask is not None and mask.shape == difference.shape:
+        difference = difference[mask]
     return float("inf") if bool(difference.isnan().any()) else float(difference.max())
 
 
-def _advantage(recipe: Recipe, inputs: Mapping[str, Any]) -> dict[str, Any]:
+def _prepared(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[Batch, Tensor]:
+    """The case's batch after the recipe's shaping; what a rollout counts on is there."""
     batch, mask = vectors.batch_of(inputs)
-    batch = batch.with_({"position": torch.arange(len(batch))})
-    kept = recipe.sampling.keep(batch)
+    if "reward" not in batch:
+        batch = batch.with_({"reward": _zeros(batch)})
+    start = {k: v for p in recipe.pieces for k, v in p.init().items()}
+    state = {k: v for k, v in stamped(batch, start).items() if k not in batch}
+    score = {} if "score" in batch else {"score": batch["reward"]}
+    if "value" in batch and "value_next" not in batch:
+        score |= {"value_next": batch.next(batch["value"], within="traj")}
+    batch = batch.with_({**score, **state})
+    given = {"token_rewards", "advantages"} & {*inputs}
+    for piece in () if given else recipe.reward:
+        batch = batch.with_({"reward": piece(batch)})
+    return batch, mask
+
+
+def _advantage(recipe: Recipe, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    batch, mask = _prepared(recipe, inputs)
+    kept = recipe.sampling.keep(batch.with_({"place": torch.arange(len(batch))}))
     flags = torch.zeros(len(batch))
-    flags[kept["position"]] = 1.0
+    flags[kept["place"]] = 1.0
     last = batch.last("traj")
     groups = batch.at("group").id("group")
-    return {
-        "advantages": vectors.padded(credit(recipe, batch)["advantage"], mask),
+    credited = credit(recipe, batch)
+    out = {name: vectors.padded(x, mask) for name, x in credited.columns.items() if x.dim() == 1}
+    advantage = vectors.padded(credited["advantage"], mask)
+    first = getattr(recipe.advantage, "first", recipe.advantage)  # before it is standardised
+    raw = combine.value(first, batch)
+    return out | {
+        "advantages": advantage,
+        "advantages_raw": vectors.padded(raw, mask),
+        "advantages_whitened": advantage,
+        "returns": vectors.padded(credited.columns.get("return", raw), mask),
+        "token_rewards": vectors.padded(batch["reward"], mask),
+        "rank_advantages": advantage,
+        "rank_rewards": vectors.padded(batch.scan(batch["reward"], 1.0), mask),
+        "rewards": batch.at("traj")["reward"],
         "kept": flags[last],
-        "kept_groups": torch.isin(groups, batch.id("group")[kept["position"]]).double(),
+        "kept_groups": torch.isin(groups, batch.id("group")[kept["place"]]).double(),
     }
 
 
 def _loss(recipe: Recipe, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    batch, mask = vectors.batch_of(inputs)
-    if "advantage" not in batch and "reward" in batch:
+    batch, mask = _prepared(recipe, inputs)
+    if "advantage" not in batch and ({*vectors.LAST} & {*inputs}):
         batch = credit(recipe, batch)
     # A case about one term says nothing of the others: with zeros in their columns they are 0.
     absent = [c for c in ("advantage", *TERMS) if c not in batch]
@@ -157,26 +227,30 @@ def _objective(recipe: Recipe, batch: Batch, mask: Tensor) -> dict[str, Any]:
 def _preference(recipe: Recipe, inputs: Mapping[str, Any]) -> dict[str, Any]:
     batch = credit(recipe, vectors.preference_batch(inputs))
     out = _objective(recipe, batch, torch.ones(len(batch), 1).bool())
-    chosen, rejected = out.pop("grad_logp").flatten().chunk(2)
+    # The answer's log-probability stands on its first step.
+    chosen, rejected = out.pop("grad_logp").flatten()[batch.last("traj")].chunk(2)
     return {"loss": out["loss"], "grad_chosen_logp": chosen, "grad_rejected_logp": rejected}
 
 
 def _reward(recipe: Recipe, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    batch, _ = vectors.batch_of(inputs)
-    batch = batch.with_({"reward": batch["reward"] if "reward" in batch else _zeros(batch)})
-    for piece in recipe.reward:
-        batch = batch.with_({"reward": piece(batch)})
-    return {"rewards": batch.at("traj")["reward"]}
+    batch, mask = _prepared(recipe, inputs)
+    tokens = vectors.padded(batch["reward"], mask)
+    return {"rewards": batch.at("traj")["reward"], "token_rewards": tokens}
+
+
+def _function(function: functions.Function, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    return function(**inputs)
 
 
 def _zeros(batch: Batch) -> Tensor:
     return torch.zeros(len(batch), dtype=torch.float64)
 
 
-RUNNERS: dict[str, Callable[[Recipe, Mapping[str, Any]], dict[str, Any]]] = {
+RUNNERS: dict[str, Callable[[Any, Mapping[str, Any]], dict[str, Any]]] = {
     "advantage": _advantage,
     "loss": _loss,
     "preference-loss": _preference,
     "reward": _reward,
+    **dict.fromkeys(("function", "value", "divergence", "update"), _function),
 }
 """Kind of a file → what is run for it."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from anypo.core.batch import Batch
-from anypo.core.piece import LEVELS, LogRatio, require
+from anypo.core.piece import LogRatio, require
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class Ratio(LogRatio):
 
     Parameters
     ----------
-    level : `step` (PPO), `turn`, or `traj` (GSPO with `mean`, REBEL, GVPO and DPO without).
+    level : `step` (PPO), `segment` (Rank-GRPO), `turn`, or `traj` (GSPO with `mean`, REBEL, GVPO
+        and DPO without).
     mean : divide by the number of steps of the unit (geometric mean of the ratios).
     to : the anchor: `logp_old` (start of the update), `logp_mu` (the sampler's), `ref.base`.
     cap : bound on |log r| (default 20, as verl has it; ∞ = off). Beyond it the gradient is 0.
@@ -34,7 +35,8 @@ class Ratio(LogRatio):
     cap: float = 20.0
 
     def __post_init__(self) -> None:
-        require(self.level in LEVELS[:3], self, "level", "step, turn or traj")
+        known = ("step", "segment", "turn", "traj")
+        require(self.level in known, self, "level", "step, segment, turn or traj")
         require(self.cap > 0, self, "cap", "above 0")
         known = self.to in ("logp_old", "logp_mu") or self.to.startswith("ref.")
         require(known, self, "to", "logp_old, logp_mu or ref.NAME")
@@ -46,8 +48,8 @@ class Ratio(LogRatio):
 
     @property
     def couples(self) -> str:
-        """The level."""
-        return self.level
+        """The level; a segment lies in its trajectory."""
+        return "traj" if self.level == "segment" else self.level
 
     def __call__(self, batch: Batch) -> Tensor:
         """The log-ratio."""

@@ -13,21 +13,29 @@ from anypo.math import kl
 
 @dataclass(frozen=True)
 class KL(Regularizer):
-    """`beta · KL(π ‖ ref)` per step, by an estimator or in closed form.
+    """`beta · w · KL(π ‖ ref)` per step, by an estimator or in closed form.
 
     Parameters
     ----------
-    ref : name of the reference (`base`: the policy at the start, or as last refreshed).
+    ref : name of the reference (`base`: the policy at the start, or as last refreshed), or `old`:
+        the policy at the start of the update.
     beta : coefficient; 0 loads no reference.
-    form : `k1`, `k2`, `k3`, `abs` on the sampled step (see `anypo.math.kl.estimate`), or
-        `gaussian`: the closed form for equal covariances, from the columns `mean` and `std`.
+    form : `k1`, `k2`, `k3`, `abs`, straight-through `k1+`, `k3+` on the sampled step (see
+        `anypo.math.kl.estimate`), or `gaussian`: the closed form for equal covariances, from the
+        columns `mean` and `std`.
+    reverse : the estimator of `KL(ref ‖ π)` on samples of the reference: d is `ref − logp`.
+    weighted : times the importance weight `w = π/π_old`, with its gradient; without it (default,
+        as in GRPO) the estimate is biased on samples of an older policy.
 
-    Shapes: `[N]`. Reference: Schulman 2020; k3 in the loss, DeepSeekMath, 2402.03300.
+    Shapes: `[N]`. Reference: Schulman 2020; k3 in the loss, DeepSeekMath, 2402.03300; with weight,
+    2505.17508.
     """
 
     ref: str = "base"
     beta: float = 0.04
     form: str = "k3"
+    reverse: bool = False
+    weighted: bool = False
 
     metric = "kl"
 
@@ -40,6 +48,12 @@ class KL(Regularizer):
         require(self.beta >= 0, self, "beta", "at least 0")
         known = (*kl.FORMS, "gaussian")
         require(self.form in known, self, "form", f"one of {', '.join(known)}")
+        plain = not (self.reverse or self.weighted)
+        require(plain or self.form != "gaussian", self, "form", "an estimator, not gaussian")
+
+    @property
+    def _anchor(self) -> str:
+        return "logp_old" if self.ref == "old" else f"ref.{self.ref}"
 
     @property
     def needs(self) -> frozenset[str]:
@@ -48,7 +62,7 @@ class KL(Regularizer):
             return frozenset()
         if self.form == "gaussian":
             return frozenset({"mean", f"ref.{self.ref}.mean", "std"})
-        return frozenset({"logp", f"ref.{self.ref}"})
+        return frozenset({"logp", self._anchor} | ({"logp_old"} if self.weighted else set()))
 
     def __call__(self, batch: Batch) -> Tensor:
         """The penalty."""
@@ -58,4 +72,8 @@ class KL(Regularizer):
             ref = batch[f"ref.{self.ref}.mean"]
             return self.beta * kl.gaussian(batch["mean"], ref, batch["std"])
         logp = batch["logp"]
-        return self.beta * kl.estimate(logp, batch[f"ref.{self.ref}"].to(logp), self.form)
+        first, second = logp, batch[self._anchor].to(logp)
+        if self.reverse:
+            first, second = second, first
+        penalty = self.beta * kl.estimate(first, second, self.form)
+        return penalty * (logp - batch["logp_old"].to(logp)).exp() if self.weighted else penalty

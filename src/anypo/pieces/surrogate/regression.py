@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from anypo.core.batch import Batch
 from anypo.core.errors import UsageError
-from anypo.core.piece import Surrogate, require
+from anypo.core.piece import Off, Surrogate, require
 
 if TYPE_CHECKING:
     from anypo.core.recipe import Recipe
@@ -70,24 +70,61 @@ class GroupRegression(Surrogate):
 
 
 @dataclass(frozen=True)
+class Regression(Surrogate):
+    """Regress the log-ratio of every step's unit on its advantage: `−scale · (beta·h − eta·A)²`.
+
+    `h` is what the ratio piece gives: a token's log-ratio (APA), the answer's summed or mean one
+    (A*-PO, SPPO), or one standardised within its group (Reg-GRPO).
+
+    Parameters: `beta` (weight of the log-ratio, default 1), `eta` (weight of the advantage, default
+    1), `scale` (default 1). Couples what the ratio couples. Shapes: `[N]`.
+    Reference: APA, 2306.02231; A*-PO, 2505.20686; SPPO, 2405.00675.
+    """
+
+    beta: float = 1.0
+    eta: float = 1.0
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(self.beta > 0, self, "beta", "above 0")
+        require(self.eta > 0, self, "eta", "above 0")
+        require(self.scale > 0, self, "scale", "above 0")
+
+    def check(self, recipe: Recipe) -> None:
+        """There must be a log-ratio to regress."""
+        if isinstance(recipe.ratio, Off):
+            raise UsageError("Regression fits a log-ratio: give the recipe a ratio to a reference")
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """The negative squared residual."""
+        residual = self.beta * batch["log_ratio"] - self.eta * batch["advantage"]
+        return -self.scale * residual**2
+
+
+@dataclass(frozen=True)
 class Preference(Surrogate):
-    """Logistic loss on the margin of a preferred over a rejected trajectory.
+    """A loss on the margin of a preferred over a rejected trajectory.
 
-    `objective = (1−e)·log σ(β·Δ) + e·log σ(−β·Δ)`, `Δ = h_chosen − h_rejected`, h the summed
-    log-ratio to the reference. Of the two trajectories of a group the one with the larger advantage
-    is the chosen one; a tie has no preference and contributes 0.
+    `Δ = h_chosen − h_rejected`, h the trajectory's log-ratio. `logistic`:
+    `objective = (1−e)·log σ(β·Δ) + e·log σ(−β·Δ)`. `squared`: `objective = −(Δ − 1/(2β))²`.
+    Of the two trajectories of a group the one with the larger advantage is the chosen one; a tie
+    has no preference and contributes 0.
 
-    Parameters: `beta` (default 0.1), `smoothing` (e in [0, 1/2), default 0).
+    Parameters: `beta` (default 0.1), `smoothing` (e in [0, 1/2), default 0; logistic only), `form`.
     Raises when a group has not exactly two trajectories. Couples the group. Shapes: `[N]`, constant
-    on a group. Reference: DPO, 2305.18290.
+    on a group. Reference: DPO, 2305.18290; squared, IPO, 2310.12036.
     """
 
     beta: float = 0.1
     smoothing: float = 0.0
+    form: Literal["logistic", "squared"] = "logistic"
 
     def __post_init__(self) -> None:
         require(self.beta > 0, self, "beta", "above 0")
         require(0 <= self.smoothing < 0.5, self, "smoothing", "in [0, 0.5)")
+        require(self.form in ("logistic", "squared"), self, "form", "logistic or squared")
+        smooth = self.form == "squared" and self.smoothing
+        require(not smooth, self, "smoothing", "0, unless the form is logistic")
 
     @property
     def couples(self) -> str:
@@ -99,14 +136,19 @@ class Preference(Surrogate):
         _check_groups(self, recipe, 2, 2)
 
     def __call__(self, batch: Batch) -> Tensor:
-        """The log-likelihood of the preference."""
+        """The log-likelihood of the preference, or the negative squared distance to its target."""
         if bool((batch.size("traj", within="group") != 2).any()):
             raise UsageError("Preference compares pairs: every group must have two trajectories")
-        sign = torch.sign(self._centred(batch, batch["advantage"]))
-        margin = 2 * self.beta * sign * self._centred(batch, batch["log_ratio"])
-        right, wrong = functional.logsigmoid(margin), functional.logsigmoid(-margin)
-        objective = (1 - self.smoothing) * right + self.smoothing * wrong
+        sign = torch.sign(_centred(batch, batch["advantage"]))
+        margin = 2 * sign * _centred(batch, batch["log_ratio"])
+        if self.form == "squared":
+            objective = -((margin - 1 / (2 * self.beta)) ** 2)
+        else:
+            right = functional.logsigmoid(self.beta * margin)
+            wrong = functional.logsigmoid(-self.beta * margin)
+            objective = (1 - self.smoothing) * right + self.smoothing * wrong
         return torch.where(sign == 0, torch.zeros_like(objective), objective)
 
-    def _centred(self, batch: Batch, x: Tensor) -> Tensor:
-        return x - batch.mean(x, over="traj", within="group")
+
+def _centred(batch: Batch, x: Tensor) -> Tensor:
+    return x - batch.mean(x, over="traj", within="group")
