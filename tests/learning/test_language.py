@@ -66,7 +66,7 @@ def cases() -> list[Any]:
 
 @pytest.mark.parametrize("name", cases())
 def test_a_recipe_learns(name: str, tmp_path: Path):
-    """The share of vowels grows from a tenth to nearly a half; or that of right answers likewise."""
+    """The share of vowels (or of right answers) grows from a tenth to nearly a half."""
     recipe = anypo.recipe(name, **ARGUMENTS.get(name, {}))
     prompts = 8 if recipe.sampling.group > 2 else 32
     run = anypo.train(

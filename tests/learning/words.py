@@ -1,4 +1,4 @@
-"""The vowel task with whatever recipes read of an answer: facts, and a reward that is right or not."""
+"""The vowel task with what recipes read of an answer: facts, and a right-or-wrong reward."""
 
 from __future__ import annotations
 
