@@ -49,6 +49,8 @@ class Log:
         """Append the row of a finished iteration."""
         row = {"step": state.step, **facts, "num_tokens": state.tokens}
         row["learning_rate"] = state.optimizers[0].param_groups[0]["lr"]
+        numbers = {k: v for k, v in state.pieces.items() if isinstance(v, (int, float))}
+        row |= {f"state/{k}": v for k, v in numbers.items()}
         clean = {k: _plain(v) for k, v in row.items()}
         with open(self.path, "a") as handle:
             handle.write(json.dumps(clean) + "\n")
