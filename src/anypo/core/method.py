@@ -81,6 +81,8 @@ def method(
                 return build(*args, **arguments).check(info.name)
             except RecipeError as error:  # of a method that this one derives from
                 raise RecipeError(info.name, error.sentence) from None
+            except UsageError as error:  # of a piece that refuses a value
+                raise RecipeError(info.name, str(error)) from None
 
         checked.info = info  # pyright: ignore[reportAttributeAccessIssue]
         return checked  # pyright: ignore[reportReturnType]

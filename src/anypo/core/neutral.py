@@ -136,8 +136,8 @@ class Mean(Aggregate):
             raise UsageError(f"Mean{levels}: levels must be out of {', '.join(known)}")
         if length != "actual" and self.levels[:2] != ("step", "traj"):
             raise UsageError(f"Mean{levels}: length={length!r} needs levels step, traj, …")
-        if isinstance(length, int) and length < 1:
-            raise UsageError(f"Mean(length={length}): length must be at least 1")
+        if length not in ("actual", "horizon") and not (isinstance(length, int) and length >= 1):
+            raise UsageError(f"Mean(length={length}): length must be a whole number, at least 1")
 
     @classmethod
     def of(cls, **values: Any) -> Mean:

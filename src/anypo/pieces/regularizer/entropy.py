@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from anypo.core.batch import Batch
-from anypo.core.piece import Regularizer
+from anypo.core.piece import Regularizer, require
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,9 @@ class Entropy(Regularizer):
     """
 
     coef: float = 0.01
+
+    def __post_init__(self) -> None:
+        require(self.coef >= 0, self, "coef", "at least 0 (to lower the entropy: -1.0 * Entropy())")
 
     @property
     def needs(self) -> frozenset[str]:

@@ -75,6 +75,8 @@ class BalancedClip(Surrogate):
         require(self.low_max <= self.high, self, "low_max", "at most high")
         require(self.high <= self.high_max, self, "high", "at most high_max")
         require(self.increment > 0, self, "increment", "above 0")
+        require(self.target >= 0, self, "target", "at least 0")
+        require(self.eps >= 0, self, "eps", "at least 0")
         require(self.dual > 1, self, "dual", "above 1 (inf = off)")
 
     @property
