@@ -42,7 +42,7 @@ class Tabular:
     """A softmax policy with one row of logits for each state."""
 
     kind, name, lr, lora, temperature = "language", "table", 0.05, 0, 1.0
-    offers = frozenset({"logp", "entropy", "value", "value_next", "score_norm", "log_z"})
+    offers = frozenset({"logp", "entropy", "value", "value_next", "log_z"})
 
     def __init__(self, table: Tensor) -> None:
         self.module = Rows(table)
@@ -59,11 +59,9 @@ class Tabular:
         state = batch.inputs["state"][seq, position]
         token = batch.inputs["token"][seq, position]
         rows = torch.log_softmax(self.module(state), -1)
-        spread = (torch.nn.functional.one_hot(token, rows.shape[-1]) - rows.exp()).detach()
         out = {
             "logp": rows.gather(-1, token[:, None])[:, 0],
             "entropy": -(rows.exp() * rows).sum(-1),
-            "score_norm": batch.sum((spread**2).sum(-1), within="traj"),
         }
         for name, head in heads.items():
             out[name] = head(state if name == "value" else batch.inputs["state"][seq, 0])[:, 0]
@@ -147,7 +145,7 @@ class Expectation:
         self.recipe, self.world, self.probed, self.change = recipe, world, probed, change
         self.mu = table if mu is None else mu
         self.old = self.mu if old is None else old
-        self.policy = Tabular(table)
+        self.policy = Tabular(self.old)  # as it was when the batch was collected
         self.state = State.start(recipe, self.policy, Settings(prompts=1))
         self.objective = recipe.objectives[0]
         reference = world.table(99) if ref is None else ref
@@ -155,7 +153,8 @@ class Expectation:
         for name, rows in (heads or {}).items():
             self.state.heads[name].rows.data = rows.clone().reshape(-1, 1)
         every = self._batches(group or recipe.sampling.group, joint, labels)
-        self.drawn = [(p, self._ready(batch)) for p, batch in every]
+        self.drawn = [(p, self.ready(batch)) for p, batch in every]
+        self.parameter.data = table.clone()
         self.total = sum(p for p, _ in self.drawn)
         weighed = [self._weighed(p, batch) for p, batch in self.drawn if len(batch)]
         # Coupled units are never cut, so batches whose terms do not see each other can be joined.
@@ -187,15 +186,14 @@ class Expectation:
             for share, outcomes in labels(*picks[0]):
                 yield p * share, world.batch(list(picks), outcomes)
 
-    def _ready(self, drawn: Batch) -> Batch:
+    def ready(self, drawn: Batch) -> Batch:
         """The update batch with its weights, by the path that training takes."""
         recipe, state, policy = self.recipe, self.state, self.policy
         with policy.using({"rows": self.mu}), torch.no_grad():
             logp_mu = policy.columns(drawn, frozenset({"logp"}), {})["logp"]
         backend = Listed(drawn.with_({"logp_mu": logp_mu}), self._probe(drawn))
-        with policy.using({"rows": self.old}):
-            batch, _ = collect(recipe, backend, state)
-            batch = add_frozen(batch, recipe.frozen_needs | {"logp_old"}, state, backend)
+        batch, _ = collect(recipe, backend, state)
+        batch = add_frozen(batch, recipe.frozen_needs | {"logp_old"}, state, backend)
         batch = recipe.sampling.thin(credit(recipe, batch)) if len(batch) else batch
         return self.change(batch)
 
