@@ -9,8 +9,9 @@ import torch
 from anypo.core.batch import Batch
 from anypo.core.request import Request
 from anypo.core.rng import key
+from anypo.core.score import Score
 from anypo.policies.policy import Completion
-from anypo.rollout.language import correct, greedy, rollout
+from anypo.rollout.language import _hinted, correct, greedy, rollout
 
 
 class Scripted:
@@ -137,3 +138,38 @@ def test_an_evaluation_is_greedy_and_asks_the_task_what_is_exact() -> None:
     prompts, samples, horizon, _, temperature = policy.calls[0]
     assert (prompts, samples, horizon, temperature) == (["a", "b"], 1, 6, 0.0)
     assert [c.text for c in greedy(policy, rows, 6)] == ["a/0", "b/1"]
+
+
+def test_facts_texts_and_hints_travel_with_their_trajectory():
+    class Telling(Task):
+        def score(self, prompts, completions, rows, completion_ids):
+            scores = super().score(prompts, completions, rows, completion_ids)
+            return [Score(s, {"place": k}) for k, s in enumerate(scores)]
+
+    class Speaking(Scripted):
+        def decode(self, ids):
+            return f"t{int(ids)}"
+
+    policy, task = Speaking([2, 1]), Telling()
+    request = Request(prompts=2, samples=1, horizon=5, texts=True, hints={0: " (short)"})
+    batch = rollout(request, policy, task)
+    picks = [task.order(k, 0) for k in range(2)]
+    words = [task.train[k]["prompt"] + (" (short)" if k == 0 else "") for k in picks]
+    assert policy.calls[0][0] == words and any("short" in w for w in words)
+    table = batch.table("traj")
+    assert table["place"] == [0, 1]
+    assert table["texts"] == [["t0", "t1"], ["t100"]]
+    assert task.seen[0][0] == [task.train[k]["prompt"] for k in picks]  # judged without the hint
+
+
+def test_a_hint_ends_the_last_message_of_a_chat():
+    chat = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
+    assert _hinted(chat, "!")[-1]["content"] == "u!" and chat[-1]["content"] == "u"
+    assert _hinted("u", "") == "u"
+
+
+def test_another_stream_has_other_keys():
+    policy = Scripted([1])
+    for stream in ("sample", "probe greedy"):
+        rollout(Request(prompts=1, samples=2, horizon=3, stream=stream), policy, Task())
+    assert not set(policy.calls[0][3]) & set(policy.calls[1][3])

@@ -111,7 +111,18 @@ def test_verls_signature_is_called_once_for_each_completion(file):
         }
         for bonus in (0.25, 0.5)
     ]
-    assert ask(f"{file}:compute_score", rows=rows) == [1.25, 0.5]
+    scores = ask(f"{file}:compute_score", rows=rows)
+    assert scores == [1.25, 0.5]
+    assert [s.facts for s in scores] == [{"acc": 1}] * 2  # through the child process
+
+
+def test_a_function_may_return_facts_beside_its_scores():
+    def judged(completions):
+        return [{"score": 1, "flawed": True}, 0.5]
+
+    first, second = ask(judged)
+    assert (first, first.facts) == (1.0, {"flawed": True})
+    assert second == 0.5 and not hasattr(second, "facts")
 
 
 def test_verls_score_may_be_async_and_a_plain_number():

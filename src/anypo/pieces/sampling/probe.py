@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -100,4 +101,4 @@ def soft_mean(rewards: list[float], tau: float) -> float:
     values = torch.tensor(rewards, dtype=torch.float64)
     if tau == float("inf"):
         return float(values.mean())
-    return float(tau * (torch.logsumexp(values / tau, 0) - torch.tensor(len(rewards)).log()))
+    return float(tau * (torch.logsumexp(values / tau, 0) - math.log(len(rewards))))
