@@ -149,8 +149,8 @@ class Recipe:
         """From iteration `at` on: other pieces, and references taken afresh from the policy."""
         _known(changes, ".then")
         names = (refresh,) if isinstance(refresh, str) else tuple(refresh)
-        if at < 1:
-            raise UsageError(f".then(at={at}): a later phase begins at iteration 1 or after")
+        if not (isinstance(at, int) and at >= 1):
+            raise UsageError(f".then(at={at}): at must be a whole number of iterations, at least 1")
         return replace(self, phases=(*self.phases, Phase(at, changes, names)))
 
     def set(self, path: str, value: Any) -> Recipe:
@@ -172,6 +172,11 @@ class Recipe:
         return tuple(name for p in self.phases if p.at == step for name in p.refresh)
 
     # ── what it declares ────────────────────────────────────────────────────────────────────
+
+    @property
+    def axes(self) -> dict[str, Any]:
+        """The pieces by axis: `.then(at=k, **other.axes)` goes on as another recipe."""
+        return {name: getattr(self, name) for name in AXES}
 
     @property
     def facts(self) -> frozenset[str]:
