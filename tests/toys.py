@@ -67,8 +67,9 @@ class ToyPolicy:
             "entropy": -(logp.exp() * logp).sum(-1),
             "mean": logits[:, :2],
         }
+        for name, head in heads.items():
+            out[name] = head(padded)[seq, position][:, 0]
         if "value" in heads:
-            out["value"] = heads["value"](padded)[seq, position][:, 0]
             out["value_next"] = batch.next(out["value"], within="traj")
         return {k: v for k, v in out.items() if k in needs}
 

@@ -17,7 +17,7 @@ from anypo.backends.language_sample import Sample, sample
 from anypo.backends.language_score import score
 from anypo.core.batch import Batch
 from anypo.core.errors import UsageError
-from anypo.policies.policy import Completion
+from anypo.policies.policy import Completion, evaluated
 from anypo.policies.swap import snapshot, swapped
 
 Prompt = str | list[dict[str, str]]
@@ -168,11 +168,12 @@ class HFPolicy:
     def columns(
         self, batch: Batch, needs: frozenset[str], heads: Mapping[str, nn.Module]
     ) -> dict[str, Tensor]:
-        """`logp`, `entropy`, `value`, `value_next` of a batch's steps, each `[N]`, with gradient.
+        """`logp`, `entropy`, `value_next` and every owned head's column, each `[N]`, with gradient.
 
         `logp[n] = log softmax(logits / T)[tokens[p]]` from the hidden state at `p − 1`, where p is
-        the step's id `position` in its `seq`; `value[n]` is the value head on the same state,
-        `value_next[n]` that of the next step of the trajectory, 0 after the last.
+        the step's id `position` in its `seq`; `value[n]` is the value head on the same state (and
+        likewise every head gives the column of its name), `value_next[n]` that of the next step of
+        the trajectory, 0 after the last.
 
         Tokens that several sequences begin with, such as the prompt of a group, are encoded once.
         Equal to encoding each sequence alone, to rounding.
@@ -191,11 +192,12 @@ class HFPolicy:
         out: dict[str, Tensor] = {}
         if needs & {"logp", "entropy"}:
             out |= self._distribution(batch, features, row, "entropy" in needs)
-        if needs & {"value", "value_next"}:
-            head = heads["value"]
+        for name in evaluated(needs, heads):
+            head = heads[name]
             values = head(features.to(next(head.parameters()).dtype))[:, 0]
-            value = values.index_select(0, row.to(values.device)).to(sequence.device)
-            out |= {"value": value, "value_next": batch.next(value, within="traj")}
+            out[name] = values.index_select(0, row.to(values.device)).to(sequence.device)
+        if "value_next" in needs:
+            out["value_next"] = batch.next(out["value"], within="traj")
         return {name: out[name] for name in needs}
 
     def _distribution(

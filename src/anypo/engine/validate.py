@@ -29,7 +29,8 @@ def _offers(recipe: Recipe, policy: Any) -> None:
     wanted = recipe.frozen_needs | frozenset().union(*(o.live for o in recipe.objectives))
     bases = {c.split(".")[2] if c.count(".") == 2 else c for c in wanted}
     bases = {"logp" if c.startswith("ref.") else c.removesuffix("_old") for c in bases}
-    for column in sorted(bases - policy.offers - {"score_norm"}):  # made of gradients of logp
+    owned = set(recipe.modules()) if "value" in policy.offers else set()  # it evaluates heads
+    for column in sorted(bases - policy.offers - owned - {"score_norm"}):  # made of gradients
         readers = {type(p).__name__ for p in recipe.pieces if any(column in n for n in p.needs)}
         raise UsageError(
             f"{' and '.join(sorted(readers))} want{'s' * (len(readers) == 1)} the column "

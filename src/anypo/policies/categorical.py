@@ -99,9 +99,10 @@ class CategoricalPolicy(SmallPolicy):
     ) -> dict[str, Tensor]:
         """The named columns, each `[N]`.
 
-        `logp` of the recorded action and `entropy` at the policy's temperature; `value` is the
-        head's on the observation; `value_next` is the head's on the observation after the step
-        (at a truncation that is the final observation), and 0 where the step terminated.
+        `logp` of the recorded action and `entropy` at the policy's temperature; `value`, like the
+        column of every head, is the head's on the observation; `value_next` is the head's on the
+        observation after the step (at a truncation that is the final observation), and 0 where the
+        step terminated.
         """
         seq = batch.id("seq")
         rows = {name: x[seq] for name, x in batch.inputs.items()}
@@ -110,8 +111,8 @@ class CategoricalPolicy(SmallPolicy):
             logp = self._all_logp(rows["observation"], self.temperature)
             out["logp"] = logp.gather(-1, rows["action"].to(logp.device)[:, None])[:, 0]
             out["entropy"] = -(logp.exp() * logp).sum(-1)
-        if "value" in needs:
-            out["value"] = heads["value"](self._to(rows["observation"]))[:, 0]
+        for name in sorted(needs & set(heads)):
+            out[name] = heads[name](self._to(rows["observation"]))[:, 0]
         if "value_next" in needs:
             ahead = heads["value"](self._to(rows["next_observation"]))[:, 0]
             out["value_next"] = ahead.masked_fill(rows["terminal"].to(ahead.device), 0.0)

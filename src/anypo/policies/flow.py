@@ -140,8 +140,8 @@ class FlowPolicy(SmallPolicy):
     ) -> dict[str, Tensor]:
         """The named columns: `logp[N]` of the recorded `x_next`, `mean[N, d]`, `value[N]`, ….
 
-        `value` is the head's at `(x, t)`; `value_next` is the head's at the point after the step,
-        and 0 at data (`t + dt = 0`).
+        `value`, like the column of every head, is the head's at `(x, t)`; `value_next` is the
+        head's at the point after the step, and 0 at data (`t + dt = 0`).
         """
         seq = batch.id("seq")
         rows = {name: u[seq] for name, u in batch.inputs.items()}
@@ -151,8 +151,8 @@ class FlowPolicy(SmallPolicy):
             out["mean"] = self._mean(x, t, dt, scale)
             std = sde.step_std(scale, dt).to(out["mean"])
             out["logp"] = sde.step_logp(x_next.to(out["mean"]), out["mean"], std, self.reduce)
-        if "value" in needs:
-            out["value"] = heads["value"](self._to(x), self._to(t))[:, 0]
+        for name in sorted(needs & set(heads)):
+            out[name] = heads[name](self._to(x), self._to(t))[:, 0]
         if "value_next" in needs:
             after = t + dt
             ahead = heads["value"](self._to(x_next), self._to(after))[:, 0]

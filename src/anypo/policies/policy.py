@@ -17,7 +17,8 @@ class Policy(Protocol):
     """A distribution over steps whose parameters an optimizer may move.
 
     `module` holds float32 masters; `lr` is the learning rate that suits them; `offers` names the
-    model columns that `columns` can compute.
+    model columns that `columns` can compute. One that offers `value` computes the column of every
+    owned head, from the state before the step.
     """
 
     kind: str
@@ -64,6 +65,12 @@ class Policy(Protocol):
     def settings(self) -> dict[str, Any]:
         """A JSON-able description for the run's record."""
         ...
+
+
+def evaluated(needs: frozenset[str], heads: Mapping[str, nn.Module]) -> list[str]:
+    """The owned heads that some columns ask for: those of their names, and `value` for its next."""
+    wanted = needs | ({"value"} if "value_next" in needs else set())
+    return sorted(wanted & set(heads))
 
 
 @dataclass(frozen=True)
