@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 import math
+from contextlib import suppress
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import torch
 
 import anypo.recipes
 from anypo.core import discover
+from anypo.core.errors import UsageError
 from anypo.core.schedule import Linear
 from anypo.engine.dry import (
     HORIZON,
@@ -26,24 +28,37 @@ from anypo.engine.problem import weigh
 METHODS = discover.methods(anypo.recipes)
 
 
-def arguments() -> list[tuple[str, str, object]]:
-    """Every argument of every method, with another value than its default."""
-    found = []
-    for name, method in METHODS.items():
-        for key, parameter in inspect.signature(method.info.build).parameters.items():
-            default = parameter.default
-            if isinstance(default, int):
-                other: float = default + 2
-            else:
-                other = {0.0: 0.2, math.inf: 2.0, 10.0: 0.5}.get(default, default * 0.8)
-            found.append((name, key, other))
-    return found
+def arguments() -> list[tuple[str, str, list[object]]]:
+    """Every argument of every method, with other values than its default."""
+    return [
+        (name, key, others(default, get_type_hints(method.info.build)[key]))
+        for name, method in METHODS.items()
+        for key, default in method.info.parameters.items()
+    ]
 
 
-@pytest.mark.parametrize(("name", "key", "value"), arguments())
-def test_every_argument_of_every_method_acts(name, key, value):
-    method = METHODS[name]
-    assert not ineffective(method(), method(**{key: value}))
+def others(default: Any, kind: Any) -> list[object]:
+    """Other values of an argument: the other words, the other truth, some less or more."""
+    if words := [w for w in get_args(kind) if w != default]:
+        return words
+    if isinstance(default, bool):
+        return [not default]
+    if isinstance(default, int):
+        return [default + 2, default - 1]
+    if isinstance(default, str):
+        return [default + "x"]
+    special = {0.0: 0.2, math.inf: 2.0, 10.0: 0.5}
+    return [special.get(default, default * 0.8), default * 1.25]
+
+
+@pytest.mark.parametrize(("name", "key", "values"), arguments())
+def test_every_argument_of_every_method_acts(name, key, values):
+    """The first of the values that the method takes trains otherwise than the default."""
+    method, taken = METHODS[name], None
+    for value in values:
+        with suppress(UsageError):
+            taken = taken or method(**{key: value})
+    assert taken is not None and not ineffective(method(), taken)
 
 
 EFFECTIVE = [

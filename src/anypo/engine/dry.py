@@ -53,6 +53,18 @@ def _pieces(recipe: Recipe, horizon: int, fresh: bool) -> Iterator[tuple[str, Te
             losses, grads = gradients(objective, batch)
             yield f"{step}/{scene}/{i}/loss", losses
             yield from ((f"{step}/{scene}/{i}/{name}", g) for name, g in grads.items())
+        if kept := observed(resolved, batch):
+            yield f"{step}/{scene}/state", torch.tensor(kept, dtype=FLOAT)
+
+
+def observed(recipe: Recipe, batch: Batch) -> list[float]:
+    """The numbers that the recipe's pieces keep after they have seen a batch, in a fixed order."""
+    state = {k: v for p in recipe.pieces for k, v in p.init().items()}
+    for piece in recipe.pieces if len(batch) else ():
+        state = piece.observe(batch, state)
+    kept = [state[name] for name in sorted(state)]
+    tables = [x if isinstance(x, dict) else {"": x} for x in kept]
+    return [float(t[k]) for t in tables for k in sorted(t) if isinstance(t[k], (int, float))]
 
 
 def iterations(recipe: Recipe) -> list[int]:
