@@ -36,3 +36,9 @@ def label(batch: Batch, name: str, reader: str) -> Tensor:
     codes: dict[Any, int] = {}
     found = [codes.setdefault(str(v), len(codes)) for v in values(batch, name, reader)]
     return torch.tensor(found)[batch.id("traj")]
+
+
+def right(batch: Batch, least: float = 1.0) -> Tensor:
+    """Whether a trajectory's outcome is at least `least`, or above 0 for `least=0`; bool `[N]`."""
+    outcome = batch.sum(batch["reward"], within="traj")
+    return outcome >= least if least > 0 else outcome > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -48,6 +49,14 @@ class Method(Protocol):
     def __call__(self, *args: Any, **arguments: Any) -> Recipe:
         """The recipe for these arguments."""
         ...
+
+
+def bounded(name: str, value: float, low: float = 0.0, high: float = math.inf) -> float:
+    """An argument that no piece bounds, such as a factor: refused outside `[low, high]`."""
+    if not low <= value <= high:
+        allowed = f"at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
+        raise UsageError(f"{name}={value!r}: {name} must be {allowed}")
+    return value
 
 
 def method(

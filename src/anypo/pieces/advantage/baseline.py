@@ -98,10 +98,14 @@ class Baseline(Advantage):
 
 
 def outcome_of(batch: Batch, over: str, fact: str = "") -> Tensor:
-    """Summed reward of each unit, or a numeric fact of its trajectory; `[N]`."""
+    """Summed reward of each unit, or a numeric fact of its trajectory; `[N]`.
+
+    That of a group is the mean over its trajectories, so that groups of any size compare.
+    """
     if fact:
         return facts.number(batch, fact, "Baseline").to(batch["reward"])
-    return batch.sum(batch["reward"], within=over)
+    total = batch.sum(batch["reward"], within=over)
+    return total / batch.size("traj", "group").to(total) if over == "group" else total
 
 
 def _check(piece: Baseline) -> None:
