@@ -12,7 +12,7 @@ from typing import Any
 from anypo.core.errors import UsageError, nearest
 from anypo.tasks.dataset import SUFFIXES, check, read_jsonl
 from anypo.tasks.reward import Reward, ground_truth
-from anypo.tasks.task import Preferences, Problems, Row, Scorer, split
+from anypo.tasks.task import Demonstrations, Preferences, Problems, Row, Scorer, split
 
 GYM = "reasoning_gym:"
 BUILT_IN = ("arithmetic", "first_letter", "vowels", "eight_gaussians")
@@ -115,7 +115,10 @@ def dataset_task(
     horizon: int = 256,
     timeout: float = 60.0,
 ) -> Problems | Preferences:
-    """The task that a file of rows makes: questions, or pairs if it has `chosen` and `rejected`.
+    """The task that a file of rows makes: questions, pairs, or demonstrations.
+
+    Rows with `chosen` and `rejected` are pairs; rows with a `completion`, where no reward function
+    is given and no ground truth, are demonstrations.
 
     Parameters
     ----------
@@ -127,24 +130,26 @@ def dataset_task(
     timeout : seconds for one call of the reward function.
     """
     path = Path(file)
-    rows, kind = _read(path)
+    rows, kind = _read(path, bool(reward))
     train, out = split(rows, held_out, seed)
     details = {"dataset": str(path), "seed": seed}
     if kind == "preference":
         if reward:
             raise UsageError(f"{path} holds pairs, which need no reward function: leave it out")
         return Preferences(path.stem, train, out, details)
+    if kind == "demonstration":
+        return Demonstrations(path.stem, train, out, details)
     scorer, judge = _scorer(reward, rows, path, timeout)
     return Problems(path.stem, train, out, scorer, horizon, details | {"reward": judge})
 
 
-def _read(path: Path) -> tuple[list[Row], str]:
+def _read(path: Path, judged: bool) -> tuple[list[Row], str]:
     if path.suffix in SUFFIXES:
-        return check(read_jsonl(path), str(path), "line")
+        return check(read_jsonl(path), str(path), "line", judged)
     if path.suffix == ".parquet":
         from anypo.backends.parquet import read_rows
 
-        return check(read_rows(path), str(path))
+        return check(read_rows(path), str(path), judged=judged)
     raise UsageError(f"{path} is neither .jsonl nor .parquet: write the dataset as one of them")
 
 

@@ -21,6 +21,7 @@ from anypo.rollout import control, dataset, generator, language
 ROLLOUTS: dict[str, Callable[[Request, Any, Any], Batch]] = {
     "language": language.rollout,
     "preference": dataset.rollout,
+    "demonstration": dataset.rollout,
     "control": control.rollout,
     "generator": generator.rollout,
 }

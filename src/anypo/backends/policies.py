@@ -11,6 +11,7 @@ from anypo.policies.flow import FlowPolicy
 DEFAULTS = {
     "language": "smollm2-135m",
     "preference": "smollm2-135m",
+    "demonstration": "smollm2-135m",
     "control": "categorical",
     "generator": "flow",
 }

@@ -58,6 +58,8 @@ def update_metrics(objective: Objective, batch: Batch) -> dict[str, float]:
             gap = (scored - batch["logp_mu"]).abs()
             out["sampling/sampling_logp_difference/mean"] = float(gap.mean())
             out["sampling/sampling_logp_difference/max"] = float(gap.max())
+        elif "logp" in batch:  # answers that nobody sampled: how far the policy is from them
+            out["nll"] = -float(batch["logp"].double().mean())
         if "value" in batch and "return" in batch:
             target, error = batch["return"].double(), (batch["return"] - batch["value"]).double()
             spread = float(target.var(unbiased=False))

@@ -12,7 +12,7 @@ from anypo.engine.settings import Settings
 def validate(recipe: Recipe, task: Any, policy: Any, settings: Settings) -> None:
     """Raise `UsageError` unless recipe, task and policy fit together."""
     recipe.check()
-    wants = "language" if task.kind == "preference" else task.kind
+    wants = "language" if task.kind in ("preference", "demonstration") else task.kind
     if wants != policy.kind:
         raise UsageError(
             f"task {task.name!r} is of kind {task.kind}, policy {policy.name!r} of kind "
@@ -21,6 +21,8 @@ def validate(recipe: Recipe, task: Any, policy: Any, settings: Settings) -> None
     _offers(recipe, policy)
     if task.kind == "preference" and recipe.sampling.group != 2:
         raise UsageError("a dataset of chosen and rejected answers needs a recipe on pairs: dpo")
+    if task.kind == "demonstration":
+        _imitates(recipe)
     _lengths(recipe, settings, task)
     _unused(task, settings)
 
@@ -39,6 +41,23 @@ def _offers(recipe: Recipe, policy: Any) -> None:
         )
 
 
+def _imitates(recipe: Recipe) -> None:
+    """A recipe for demonstrations wants one answer per prompt, and nothing of a sampler's."""
+    pieces = [p for stage in recipe.stages for p in stage.pieces]
+    reasons = {
+        "compares answers to one prompt": any(s.sampling.group > 1 for s in recipe.stages),
+        "asks for further answers": any(s.sampling.probes for s in recipe.stages),
+        "reads what a sampler recorded": any("logp_mu" in p.needs for p in pieces),
+        "reads what a reward function says": bool(recipe.facts),
+        "learns a critic, and all answers are worth 1": "value" in recipe.modules(),
+    }
+    for reason in (text for text, true in reasons.items() if true):
+        raise UsageError(
+            f"the dataset holds one answer to each prompt, to be imitated, and this recipe "
+            f"{reason}: choose psft, or give a reward function so that answers are sampled"
+        )
+
+
 def _lengths(recipe: Recipe, settings: Settings, task: Any) -> None:
     horizon = settings.horizon or getattr(task, "horizon", 0)
     for piece in recipe.reward:
@@ -54,6 +73,7 @@ UNUSED = {
     "control": ("eval_every", "eval_size", "record_every"),
     "generator": ("horizon", "temperature", "eval_every", "eval_size", "record_every"),
     "preference": ("horizon", "temperature", "eval_every", "eval_size"),
+    "demonstration": ("horizon", "temperature", "eval_every", "eval_size"),
     "language": (),
 }
 """Kind of a task → settings that nothing there reads."""

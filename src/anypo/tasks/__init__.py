@@ -1,1 +1,1 @@
-"""What can be solved: verifiable problems, preferences, environments and generators."""
+"""What can be solved: verifiable problems, pairs, demonstrations, environments, generators."""

@@ -11,6 +11,9 @@ from anypo.core.errors import UsageError, nearest
 from anypo.tasks.task import Row
 
 TAKEN = ("prompts", "completions")  # the names under which rewards get what is not a column
+SIDES = {"preference": ("chosen", "rejected"), "demonstration": ("completion",)}
+"""Kind of a task whose answers are given → the columns that hold them, the best first."""
+
 SUFFIXES = (".jsonl", ".ndjson", ".json")
 
 
@@ -50,18 +53,20 @@ def _row(line: bytes, place: str) -> Row:
 
 
 def check(
-    rows: Sequence[Mapping[str, Any]], source: str, unit: str = "row"
-) -> tuple[list[Row], Literal["language", "preference"]]:
+    rows: Sequence[Mapping[str, Any]], source: str, unit: str = "row", judged: bool = False
+) -> tuple[list[Row], Literal["language", "preference", "demonstration"]]:
     """The rows with every column in each (None where absent), and the kind of task they make.
 
-    `chosen` and `rejected` make a preference task. Prompts, and those, are text or a chat
-    (`[{role, content}, …]`), the same kind in all rows; other columns are whatever rewards take,
-    of one type each.
+    `chosen` and `rejected` make a preference task; `completion` makes one of demonstrations, where
+    nothing judges answers. Prompts, and those, are text or a chat (`[{role, content}, …]`), the
+    same kind in all rows; other columns are whatever rewards take, of one type each.
 
     Parameters
     ----------
     rows : mappings, as read.
     source, unit : how an error names the place: `source, unit number`.
+    judged : whether a reward function is given, to which a `completion` is a column like others;
+        a `reward_model`, verl's column, is one too.
 
     Raises `UsageError` with the place and the cure for no rows, an empty row, an absent or empty
     prompt, something that is neither text nor chat, half a pair, and mixed types.
@@ -73,15 +78,22 @@ def check(
     if taken:
         message = f"{source}: the column {taken[0]!r} has a name that rewards get from the run"
         raise UsageError(f"{message}: rename it")
-    paired = "chosen" in names or "rejected" in names
-    parts = ("prompt", "chosen", "rejected") if paired else ("prompt",)
+    kind = _task_of(names, judged)
+    parts = ("prompt", *SIDES.get(kind, ()))
     for n, row in enumerate(rows, 1):
         _check_row(row, parts, f"{source}, {unit} {n}")
     for name in names:
         _check_column([row.get(name) for row in rows], name, source, unit)
-    return [{name: row.get(name) for name in names} | _trim(row, parts) for row in rows], (
-        "preference" if paired else "language"
-    )
+    return [{name: row.get(name) for name in names} | _trim(row, parts) for row in rows], kind
+
+
+def _task_of(
+    names: Sequence[str], judged: bool
+) -> Literal["language", "preference", "demonstration"]:
+    if "chosen" in names or "rejected" in names:
+        return "preference"
+    shown = "completion" in names and not (judged or "reward_model" in names)
+    return "demonstration" if shown else "language"
 
 
 def _check_row(row: Mapping[str, Any], parts: Sequence[str], place: str) -> None:

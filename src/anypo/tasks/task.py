@@ -1,4 +1,4 @@
-"""The four kinds of task, and the rule that keeps held-out questions out of training."""
+"""The kinds of task, and the rule that keeps held-out questions out of training."""
 
 from __future__ import annotations
 
@@ -156,15 +156,13 @@ class Problems:
 
 
 @dataclass(frozen=True)
-class Preferences:
-    """A `PreferenceTask` out of rows."""
+class _Given:
+    """Rows that hold their answers."""
 
     name: str
     train: tuple[Row, ...]
     held_out: tuple[Row, ...]
     details: Mapping[str, Any] = field(default_factory=dict)
-
-    kind = "preference"
 
     def order(self, position: int, seed: int) -> int:
         """The row of `train` that comes `position`-th in this seed's order."""
@@ -175,7 +173,19 @@ class Preferences:
         return _settings(self) | dict(self.details)
 
 
-def _settings(task: Problems | Preferences) -> dict[str, Any]:
+class Preferences(_Given):
+    """A `PreferenceTask` out of rows with `prompt`, `chosen` and `rejected`."""
+
+    kind = "preference"
+
+
+class Demonstrations(_Given):
+    """Answers to imitate; rows hold `prompt` and `completion`, as text or as chat messages."""
+
+    kind = "demonstration"
+
+
+def _settings(task: Any) -> dict[str, Any]:
     sizes = {"train": len(task.train), "held_out": len(task.held_out)}
     return {"name": task.name, "kind": task.kind} | sizes
 

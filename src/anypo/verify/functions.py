@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from anypo.core.neutral import Mean
 from anypo.core.recipe import Recipe
+from anypo.math.solve import trust_region_step
 from anypo.pieces.advantage.gae import GAE, Whiten
 from anypo.pieces.regularizer.kl import KL
 from anypo.pieces.sampling.probe import soft_mean
@@ -34,7 +37,22 @@ def _soft_value(ref_rewards: list[float], beta1: float) -> dict[str, Any]:
     return {"v_star": soft_mean(ref_rewards, beta1)}
 
 
+def _trust_region(
+    fisher: list[list[float]],
+    loss_gradient: list[float],
+    delta: float,
+    damping: float,
+    cg_iters: int,
+) -> dict[str, Any]:
+    matrix = torch.tensor(fisher, dtype=torch.float64)
+    gradient = torch.tensor(loss_gradient, dtype=torch.float64)
+    found = trust_region_step(matrix.mv, gradient, delta, damping, cg_iters)
+    names = ("natural_direction", "step_scale", "full_step", "quadratic_kl")
+    return dict(zip(names, found, strict=True))
+
+
 FUNCTIONS: dict[str, Function] = {
     "a-star-po-vstar": _soft_value,
+    "trpo": _trust_region,
 }
 """Functions that a file tests: method → its results by the file's names."""

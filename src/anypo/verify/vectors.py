@@ -40,7 +40,7 @@ COLUMNS = {
     "reward_tokens": ("advantage",),
     "target_adv": ("target",),
     "token_rewards": ("reward",),
-    "values": ("value",),
+    "values": ("value", "ref.base.value"),
     "old_values": ("value_old",),
     "returns": ("return",),
     "entropy": ("entropy", "entropy_old"),
@@ -99,6 +99,8 @@ NAMES = {
     "kl_coef": ("beta",),
     "lam_actor": ("lam",),
     "lam_critic": ("lam_value",),
+    "b1": ("reward.scale",),
+    "b2": ("reward.beta",),
 }
 """Hyper-parameters → fields, where those are called otherwise; `axis.field` names the axis too."""
 

@@ -156,10 +156,13 @@ def _prepared(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[Batch, Tensor]
     start = {k: v for p in recipe.pieces for k, v in p.init().items()}
     state = {k: v for k, v in stamped(batch, start).items() if k not in batch}
     score = {} if "score" in batch else {"score": batch["reward"]}
-    if "value" in batch and "value_next" not in batch:
-        score |= {"value_next": batch.next(batch["value"], within="traj")}
+    for value in ("value", "ref.base.value"):
+        if value in batch and f"{value}_next" not in batch:
+            score |= {f"{value}_next": batch.next(batch[value], within="traj")}
     batch = batch.with_({**score, **state})
     given = {"token_rewards", "advantages"} & {*inputs}
+    fresh = "logp" in batch and "logp_old" not in batch  # rewards are given before an update
+    batch = batch.with_({"logp_old": batch["logp"]}) if fresh and not given else batch
     for piece in () if given else recipe.reward:
         batch = batch.with_({"reward": piece(batch)})
     return batch, mask

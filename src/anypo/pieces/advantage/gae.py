@@ -21,26 +21,45 @@ class GAE(Advantage):
     `value_next` is 0 after a terminal step and V(final observation) after a truncated one, and it
     reaches across tool output, because only trainable steps are steps.
 
-    Parameters: `gamma`, `lam` in [0, 1] (defaults 1 and 0.95; control uses 0.99 and 0.95),
-    `lam_value` (λ of the target; −1, the default, takes `lam`; VC-PPO has 1).
+    Parameters
+    ----------
+    gamma, lam : in [0, 1] (defaults 1 and 0.95; control uses 0.99 and 0.95).
+    lam_value : λ of the target (−1, the default, takes `lam`; VC-PPO has 1).
+    adapt : α of a λ that grows with the trajectory's length n, `1 − 1/max(α·n, 1)`, in place of
+        `lam` (default 0: off; VAPO has 0.05).
+    critic : name of a reference on whose features the critic judges (default: the policy's). Where
+        no piece trains the head, that is a value model which stands still.
+    bootstrap : the state after the last step is worth V of the last one, as if the trajectory went
+        on (default no).
+
     Writes the critic's target `return` as well. Shapes: `[N]`.
-    Reference: Schulman et al., 1506.02438; two λ, 2503.01491.
+    Reference: Schulman et al., 1506.02438; two λ, 2503.01491; length-adaptive λ, VAPO, 2504.05118;
+    frozen critic, DVPO, 2502.16944.
     """
 
     gamma: float = 1.0
     lam: float = 0.95
     lam_value: float = -1.0
+    adapt: float = 0.0
+    critic: str = ""
+    bootstrap: bool = False
 
     def __post_init__(self) -> None:
         require(0 <= self.gamma <= 1, self, "gamma", "between 0 and 1")
         require(0 <= self.lam <= 1, self, "lam", "between 0 and 1")
         allowed = self.lam_value == -1 or 0 <= self.lam_value <= 1
         require(allowed, self, "lam_value", "between 0 and 1, or -1 for that of the advantage")
+        require(self.adapt >= 0, self, "adapt", "at least 0 (0 = off)")
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        owner = f"ref.{self.critic}." if self.critic else ""
+        return f"{owner}value", f"{owner}value_next"
 
     @property
     def needs(self) -> frozenset[str]:
-        """`value`, `value_next`."""
-        return frozenset({"value", "value_next"})
+        """`value`, `value_next`, or those of the reference."""
+        return frozenset(self._names)
 
     def modules(self) -> dict[str, int]:
         """The critic."""
@@ -48,18 +67,22 @@ class GAE(Advantage):
 
     def __call__(self, batch: Batch) -> Tensor:
         """The estimate."""
-        return self._estimate(batch, self.lam)
+        length = batch.size("step", "traj")
+        grown = 1 - 1 / (self.adapt * length).clamp(min=1)
+        return self._estimate(batch, grown if self.adapt else self.lam)
 
-    def _estimate(self, batch: Batch, lam: float) -> Tensor:
-        reward, value, ahead = batch["reward"], batch["value"], batch["value_next"]
-        delta = reward + self.gamma * ahead - value
+    def _estimate(self, batch: Batch, lam: Tensor | float) -> Tensor:
+        value, ahead = (batch[name] for name in self._names)
+        if self.bootstrap:
+            ahead = torch.where(batch.last("traj"), value, ahead)
+        delta = batch["reward"] + self.gamma * ahead - value
         return batch.scan(delta, self.gamma * lam, within="traj")
 
     def targets(self, batch: Batch, advantage: Tensor) -> dict[str, Tensor]:
         """`return = A' + V`."""
         if self.lam_value >= 0:
             advantage = self._estimate(batch, self.lam_value)
-        return {"return": advantage + batch["value"]}
+        return {"return": advantage + batch[self._names[0]]}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Reward against a number that was measured beside the rollout."""
+"""Numbers that were recorded beside the rollout: against the reward, or as they are."""
 
 from __future__ import annotations
 
@@ -30,3 +30,24 @@ class Versus(Advantage):
         """The clamped difference."""
         ahead = batch.scan(batch["reward"], 1.0, within="traj")
         return (ahead - batch[self.column].to(ahead)).clamp(self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Recorded(Advantage):
+    """A recorded column, times a scale: a tag of a request, or a number that the data give.
+
+    Parameters: `column` (default `control`: 1 on answers that were sampled to steer), `scale` (at
+    least 0, default 1). A sum with another advantage gives each kind of data its own. It is its own
+    piece because every other advantage is made of rewards.
+    Shapes: `[N]`. Reference: AEPO, 2510.08141.
+    """
+
+    column: str = "control"
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(self.scale >= 0, self, "scale", "at least 0")
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """The scaled column."""
+        return self.scale * batch[self.column].to(batch["reward"])
