@@ -69,6 +69,7 @@ UNBIASED = {
     ),
     "gspo without deviation": Claim(of("gspo", group=2).but(advantage=CENTRED), SHORT, 0.5),
     "cispo without deviation": Claim(of("cispo", group=2).but(advantage=CENTRED), SHORT, 0.5),
+    "bapo without deviation": Claim(of("bapo", group=2).but(advantage=CENTRED), SHORT, 0.5),
     # Another policy sampled, and no bound acts.
     "far, weight of whole answers": Claim(
         Recipe(ratio=Ratio("traj", to="logp_mu"), surrogate=Reinforce()), EVERY, far=True
