@@ -18,6 +18,8 @@ from anypo.engine.state import State
 from tests.toys import ToyPolicy, toy_batch, toy_state
 
 RECIPES = discover.methods(anypo.recipes)
+QUIET = frozenset({"fiberpo"})
+"""Recipes whose bounds hold both ways, so that a few steps, all far away, have no gradient."""
 
 
 class Alone:
@@ -66,7 +68,7 @@ def test_split_and_padding_change_nothing(name, lengths, budget, padding, seed):
     batch = toy_batch(lengths, seed)
     whole, facts = gradient(name, batch)
     split, other = gradient(name, batch, budget, padding)
-    assert whole.abs().max() > 0
+    assert whole.abs().max() > 0 or name in QUIET
     torch.testing.assert_close(split, whole, rtol=1e-10, atol=1e-12)
     assert other["loss"] == pytest.approx(facts["loss"], rel=1e-10, abs=1e-12)
 
@@ -108,7 +110,8 @@ def test_first_ratio_is_one_and_gradient_is_the_policy_gradient(name):
     state = toy_state(recipe, ToyPolicy())
     batch = add_frozen(toy_batch([[3, 2], [1, 4]]), recipe.early_needs, state, Alone())
     batch = shape(recipe, batch)
-    batch = credit(recipe, add_frozen(batch, recipe.frozen_needs - {"logp_old"}, state, Alone()))
+    needs = recipe.frozen_needs if recipe.wants_old else recipe.frozen_needs - {"logp_old"}
+    batch = credit(recipe, add_frozen(batch, needs, state, Alone()))
     problem = Problem(recipe.objectives[0], batch, state, Alone())
     metrics = problem.accumulate()
     if recipe.ratio.needs >= {"logp_old"}:

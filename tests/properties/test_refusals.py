@@ -12,10 +12,13 @@ from anypo.core import discover
 from anypo.core.errors import UsageError
 
 RECIPES = discover.methods(anypo.recipes)
-ANY_SIGN: dict[str, str] = {"aapo.clip_low": "a bound on a difference of rewards, not a distance"}
+ANY_SIGN: dict[str, str] = {
+    "aapo.clip_low": "a bound on a difference of rewards, not a distance",
+    "f_dpg.baseline": "a mean of pseudo-rewards",
+}
 """`recipe.argument` → why it may be negative."""
 
-ALONE = ("reinforce", "reinforce_pp")
+ALONE = ("reinforce", "reinforce_pp", "remax")
 """Recipes that need no groups, and may sample them."""
 
 

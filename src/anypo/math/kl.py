@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-FORMS = ("k1", "k2", "k3", "abs", "k1+", "k3+")
+FORMS = ("k1", "k2", "k3", "abs", "k1+", "k3+", "k1-")
 
 
 def estimate(logp: Tensor, ref: Tensor, form: str) -> Tensor:
@@ -14,6 +14,8 @@ def estimate(logp: Tensor, ref: Tensor, form: str) -> Tensor:
     `k1 = d` (unbiased, signed; its pathwise gradient is 0 in expectation), `k2 = d²/2` (biased, the
     right gradient), `k3 = exp(−d) − 1 + d` (unbiased, ≥ 0; the gradient of the reverse order),
     `abs = |d|`. With `+` the value is the estimator's and the gradient that of k2, the right one.
+    `k1- = d − 1`: times `w = π/ref` it is `w·log w − w`, the unnormalised divergence (k3 times w)
+    without its constant 1.
     Value, placement and importance weight are three separate choices.
     Reference: Schulman, "Approximating KL divergence", 2020.
     """
@@ -26,6 +28,8 @@ def estimate(logp: Tensor, ref: Tensor, form: str) -> Tensor:
         return torch.expm1(-d) + d
     if form == "abs":
         return d.abs()
+    if form == "k1-":
+        return d - 1
     if form in ("k1+", "k3+"):
         shadow = 0.5 * d**2
         return estimate(logp, ref, form[:-1]).detach() + shadow - shadow.detach()

@@ -1,13 +1,24 @@
-"""Regression and preference: log-ratios of whole answers are compared within a group."""
+"""Regression: the log-ratio is fitted to an advantage, for tokens, answers, or within a group."""
 
 from __future__ import annotations
+
+import math
 
 from anypo.core.method import method
 from anypo.core.neutral import Groups, Mean
 from anypo.core.recipe import Recipe
 from anypo.pieces.advantage.baseline import Baseline
+from anypo.pieces.advantage.versus import Versus
+from anypo.pieces.ratio.partition import Partition
 from anypo.pieces.ratio.ratio import Ratio
-from anypo.pieces.surrogate.regression import GroupRegression, Preference
+from anypo.pieces.ratio.transform import Standardise
+from anypo.pieces.regularizer.kl import KL
+from anypo.pieces.regularizer.value import ValueLoss
+from anypo.pieces.reward.kl import KLReward
+from anypo.pieces.sampling.probe import Probe
+from anypo.pieces.surrogate.importance import Importance
+from anypo.pieces.surrogate.regression import GroupRegression, Regression
+from anypo.recipes.policy_gradient import ppo
 
 
 @method(paper="2504.19599", title="GVPO")
@@ -45,20 +56,100 @@ def rebel(eta: float = 1.0, group: int = 2) -> Recipe:
     )
 
 
-@method(paper="2305.18290", title="DPO")
-def dpo(beta: float = 0.1, smoothing: float = 0.0) -> Recipe:
-    """Direct preference optimisation: logistic loss on the margin of implicit rewards.
+@method(paper="2505.20686", title="A*-PO")
+def a_star_po(beta1: float = 0.5, beta2: float = 1e-3, samples: int = 8) -> Recipe:
+    """Optimal-advantage regression: the log-ratio to the reference is fitted to R − V*.
 
-    `L = −mean_pairs[ (1−e)·log σ(βΔ) + e·log σ(−βΔ) ]`, `Δ = h_w − h_l`, `h = Σ_t (logp − ref)`.
+    `V*(x) = β1·log mean_j exp(R_j/β1)` over answers of the reference,
+    `L = mean_i (β2·Σ_t (logp − ref)_it + V* − R_i)²`.
 
-    Parameters: `beta` (0.1), `smoothing` (e = 0). On a task with chosen and rejected answers the
-    pairs are the data's; on any other task two answers are sampled and the reward prefers one.
-    Deviations: none offline; sampled pairs are the online form. Reference: 2305.18290.
+    Parameters: `beta1` (0.5; ∞ is the mean, → 0 the best), `beta2` (1e-3), both the code's,
+    `samples` (N = 8 reference answers per prompt; unverified). One answer is trained per prompt.
+    Deviations: the paper has one β for both stages, the code two. V* is measured anew whenever a
+    prompt is drawn, with fresh reference answers, not once for the whole data set before training;
+    prompts that no reference answer solves are kept (the code may drop them).
+    Reference: 2505.20686.
     """
     return Recipe(
-        sampling=Groups(2),
-        advantage=Baseline("traj", "group"),
-        ratio=Ratio("traj", to="ref.base"),
-        surrogate=Preference(beta, smoothing),
-        aggregate=Mean("step", "traj", "group", "batch"),
+        sampling=Groups(1) >> Probe("v_star", samples, "base", temperature=1.0, tau=beta1),
+        advantage=Versus("v_star"),
+        ratio=Ratio("traj", to="ref.base", cap=math.inf),
+        surrogate=Regression(beta=beta2),
+        aggregate=Mean("step", "traj", "batch"),
+    )
+
+
+@method(paper="2306.02231", title="APA")
+def apa(
+    adv_coef: float = 10.0,
+    kl_coef: float = 0.01,
+    value_coef: float = 1.0,
+    lam: float = 0.95,
+    epochs: int = 4,
+    minibatches: int = 4,
+) -> Recipe:
+    """Advantage-induced policy alignment: every token's log-ratio is fitted to its advantage.
+
+    `L = mean_n [ (log r_n − A_n/λ)² + c_v·½·(V_n − R_n)² ]`, with whitened GAE advantages.
+
+    Parameters: `adv_coef` (1/λ = 10, the code's examples), `kl_coef` (KL in the reward: 0.01,
+    ours; 0 loads no reference), `value_coef` (c_v = 1), `lam` (GAE, 0.95), `epochs`, `minibatches`
+    (4 and 4, PPO's here; unverified).
+    Deviations: none in the objective, which nothing clips. The code's other form (`loss_str=log`,
+    advantage-weighted regression) is left out. Reference: 2306.02231.
+    """
+    return ppo(lam=lam, epochs=epochs, minibatches=minibatches).but(
+        reward=(KLReward(kl_coef),) if kl_coef else (),
+        surrogate=Regression(eta=adv_coef),
+        regularize=(ValueLoss(value_coef),),
+    )
+
+
+@method(paper="2506.07464", title="Reg-GRPO (DeepVideo-R1)")
+def reg_grpo(group: int = 8, eps: float = 1e-4, eta: float = 0.0, beta: float = 0.0) -> Recipe:
+    """Regressive GRPO: the answer's log-ratio, standardised in its group, is fitted to A.
+
+    `Â_i = (ρ_i − mean_g ρ)/(sd_g ρ + eps)`, `ρ_i = Σ_t (logp − logp_old)`, `A` likewise of R;
+    `L = mean_i (A_i − Â_i)² + β·k3`.
+
+    Parameters: `group` (8), `eps` (1e-4, ours: at ratio 1 the gradient is 1/eps times that of the
+    plain form), `eta` (0; above it the un-normalised form is used, `(ρ_i/eta − A_i)²`, which also
+    fixes the length of a step), `beta` (0).
+    Deviations: the paper's code is not public. That log-ratios are summed, that the deviation
+    divides by G−1 and has a gradient, `eps` and `beta` are ours, unverified. Inputs made easier or
+    harder by the paper's difficulty measure are left out. Reference: 2506.07464.
+    """
+    ratio = Ratio("traj", cap=math.inf)
+    return Recipe(
+        sampling=Groups(group),
+        advantage=Baseline("traj", "group", scale="std", eps=eps),
+        ratio=ratio if eta else ratio >> Standardise(eps=eps),
+        surrogate=Regression(beta=1 / eta if eta else 1.0),
+        regularize=(KL("base", beta),) if beta else (),
+        aggregate=Mean("step", "traj", "batch"),
+    )
+
+
+@method(paper="2509.15207", title="FlowRL")
+def flowrl(
+    group: int = 8, beta: float = 15.0, weight_low: float = 0.0, weight_cap: float = 10.0
+) -> Recipe:
+    """Flow balancing: answers are sampled in proportion to exp(β·reward), by trajectory balance.
+
+    `δ_i = log Z(x) + mean_t logp_it − mean_t ref_it − β·A_i`,
+    `L = mean_i sg(clip(exp Σ_t (logp − logp_old), low, cap))·δ_i²`, `A` as in GRPO.
+
+    Parameters: `group` (8), `beta` (15, the code's), `weight_low` and `weight_cap` (bounds of the
+    importance weight: 0 and 10, those of the code in verl-recipe; the paper clips it around 1, as
+    PPO does; the authors' repository leaves it as it is: cap ∞).
+    Deviations: log Z is a linear head on the state at the end of the prompt, where the code has a
+    network of three layers on the mean state of the prompt. The weight has the sum of the
+    log-ratios although δ has means, as in all three versions. Reference: 2509.15207.
+    """
+    return Recipe(
+        sampling=Groups(group),
+        advantage=Baseline("traj", "group", scale="std"),
+        ratio=Ratio("traj", mean=True, to="ref.base") + Partition(),
+        surrogate=Regression(eta=beta) * Importance("traj", low=weight_low, high=weight_cap),
+        aggregate=Mean("step", "traj", "batch"),
     )

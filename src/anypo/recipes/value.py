@@ -13,7 +13,7 @@ from anypo.pieces.reward.bound import Bound
 from anypo.pieces.reward.implicit import Implicit
 from anypo.pieces.reward.kl import KLReward
 from anypo.recipes.policy_gradient import ppo
-from anypo.recipes.regression import dpo
+from anypo.recipes.preference import dpo
 
 
 @method(paper="1602.01783", title="A2C", domain="any")

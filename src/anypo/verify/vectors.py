@@ -31,11 +31,12 @@ AGGREGATES = {
 
 COLUMNS = {
     "logp": ("logp",),
-    "logp_old": ("logp_old",),
+    "logp_old": ("logp_old", "ref.ewma"),
     "logp_ref": ("ref.base",),
     "logp_mu": ("logp_mu",),
     "dpo_logp": ("ref.dpo",),
     "proposal_logp": ("logp_mu",),
+    "target_log_score": ("ref.base",),
     "advantages": ("advantage",),
     "reward_tokens": ("advantage",),
     "target_adv": ("target",),
@@ -56,12 +57,16 @@ ROWS = {
     "seq_entropy": "entropy_old",
     "target": "length_target",
     "mean_prob": "mean_prob",
+    "lengths": "length",
 }
 """Inputs with one number per row → the column that holds it on every step of the row."""
 
 LAST = {"rewards": "reward", "scores": "reward", "labels": "reward", "rm_reward": "reward"}
 LAST |= {"correct": "reward", "metric": "score"}
 """Inputs with one number per row that stand on the row's last step."""
+
+OUTCOMES = frozenset({*LAST, "target_log_score"})
+"""Inputs of which the recipe makes its advantage; a target's score is a reference's, unrewarded."""
 
 FACTS = {
     "process_scores": "process",
@@ -99,10 +104,23 @@ NAMES = {
     "kl_coef": ("beta",),
     "lam_actor": ("lam",),
     "lam_critic": ("lam_value",),
-    "b1": ("reward.scale",),
-    "b2": ("reward.beta",),
+    "b1": ("reward.scale", "reward.base"),
+    "b2": ("reward.beta", "reward.bonus"),
+    "a1": ("reward.base",),
+    "a2": ("reward.bonus",),
+    "A": ("bottom",),
+    "B": ("top",),
+    "x0": ("middle",),
+    "k": ("k", "steepness"),
+    "conflict_weight": ("boost",),
+    "w_mix": ("mix",),
+    "norm_by_std": ("standardise",),
+    "natural_baseline": ("natural",),
 }
 """Hyper-parameters → fields, where those are called otherwise; `axis.field` names the axis too."""
+
+STATE = frozenset({"q_low", "q_high"})
+"""Inputs that are named state: one number, a column."""
 
 UNBOUNDED = 1e9
 """The budget of a case that names none."""
@@ -119,13 +137,13 @@ ORDER = ("surrogate", "regularize", "ratio", "aggregate", "advantage", "reward")
 """Axes in the order in which a hyper-parameter's field is looked for."""
 
 
-WORDS = {"ipo_mean": {"mean": True}, "ipo_sum": {"mean": False}}
+WORDS = {"ipo_mean": {"mean": True}, "ipo_sum": {"mean": False}, "sppo": {"soft": True}}
 """Names that files give to a variant of a loss → arguments of the method."""
 
 
 def data(name: str, value: Any) -> bool:
     """Whether an input is data of the batch, and no hyper-parameter."""
-    if name in (*SHAPES, *SAME, *PREFERENCES):
+    if name in (*SHAPES, *SAME, *STATE, *PREFERENCES):
         return True
     return isinstance(value, list) and name in (*COLUMNS, *ROWS, *LAST, *FACTS, *IDS)
 
@@ -188,6 +206,10 @@ def batch_of(inputs: Mapping[str, Any]) -> tuple[Batch, Tensor]:
         column: torch.as_tensor(inputs[name], dtype=FLOAT)[row]
         for name, column in ROWS.items()
         if isinstance(inputs.get(name), list)
+    }
+    columns |= {
+        name: torch.full((len(row),), float(inputs[name]), dtype=FLOAT)
+        for name in sorted(STATE & {*inputs})
     }
     last = batch.last("traj")
     for name in (n for n in LAST if n in inputs and LAST[n] not in columns):
@@ -267,9 +289,10 @@ def preference_batch(inputs: Mapping[str, Any]) -> Batch:
         for who, column in ANCHORS.items()
         if f"{who}chosen_logp" in inputs
     }
-    win = torch.tensor(inputs.get("win_prob", ones) if inputs["loss"] == "sppo" else ones)
+    probable = inputs.get("win_prob", ones) if inputs["loss"] == "sppo" else ones
+    win = torch.tensor(probable, dtype=FLOAT)
     reward = torch.zeros(len(row), dtype=FLOAT)
-    reward[first] = torch.cat([win.to(FLOAT), 1 - win.to(FLOAT)])
+    reward[first] = torch.cat([win, 1 - win])
     return Batch({**columns, "reward": reward}, {"traj": row, "seq": row, "group": row % count})
 
 

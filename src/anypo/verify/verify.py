@@ -23,6 +23,7 @@ from anypo.engine.problem import weigh
 from anypo.verify import functions, vectors
 
 TOLERANCE = 1e-8
+ROW_COLUMNS = frozenset(vectors.ROWS.values())
 TERMS = ("logp", "logp_old", "value", "value_old", "return")
 
 
@@ -196,7 +197,7 @@ def _advantage(recipe: Recipe, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def _loss(recipe: Recipe, inputs: Mapping[str, Any]) -> dict[str, Any]:
     batch, mask = _prepared(recipe, inputs)
-    if "advantage" not in batch and ({*vectors.LAST} & {*inputs}):
+    if "advantage" not in batch and (vectors.OUTCOMES & {*inputs}):
         batch = credit(recipe, batch)
     # A case about one term says nothing of the others: with zeros in their columns they are 0.
     absent = [c for c in ("advantage", *TERMS) if c not in batch]
@@ -213,9 +214,10 @@ def _objective(recipe: Recipe, batch: Batch, mask: Tensor) -> dict[str, Any]:
     names = {"logp": "grad_logp", "value": "grad_values"}
     out: dict[str, Any] = {"loss": loss.detach()}
     for name, grad in zip(leaves, grads, strict=True):
-        out[names.get(name, f"grad_{name}")] = vectors.padded(
-            torch.zeros(len(batch)).double() if grad is None else grad, mask
-        )
+        whole = torch.zeros(len(batch)).double() if grad is None else grad
+        whole = vectors.padded(whole, mask)
+        # A number of the row stands on all of its steps.
+        out[names.get(name, f"grad_{name}")] = whole.sum(1) if name in ROW_COLUMNS else whole
     ratio = objective.ratio(batch).exp()
     out["sequence_ratio"] = ratio[batch.last("traj")]
     clipped, dual = clip_fractions(objective, batch)

@@ -20,9 +20,9 @@ class KL(Regularizer):
     ref : name of the reference (`base`: the policy at the start, or as last refreshed), or `old`:
         the policy at the start of the update.
     beta : coefficient; 0 loads no reference.
-    form : `k1`, `k2`, `k3`, `abs`, straight-through `k1+`, `k3+` on the sampled step (see
-        `anypo.math.kl.estimate`), or `gaussian`: the closed form for equal covariances, from the
-        columns `mean` and `std`.
+    form : `k1`, `k2`, `k3`, `abs`, straight-through `k1+`, `k3+`, or `k1-` on the sampled step
+        (see `anypo.math.kl.estimate`), or `gaussian`: the closed form for equal covariances, from
+        the columns `mean` and `std`.
     reverse : the estimator of `KL(ref ‖ π)` on samples of the reference: d is `ref − logp`.
     weighted : times the importance weight `w = π/π_old`, with its gradient; without it (default,
         as in GRPO) the estimate is biased on samples of an older policy.

@@ -29,7 +29,7 @@ class KLReward(Reward):
 
     def __post_init__(self) -> None:
         require(self.beta >= 0, self, "beta", "at least 0")
-        plain = [form for form in kl.FORMS if "+" not in form]
+        plain = [form for form in kl.FORMS if form.isalnum()]
         require(self.form in plain, self, "form", f"one of {', '.join(plain)}")
 
     @property

@@ -12,6 +12,7 @@ from torch.nn import functional
 from anypo.core.batch import Batch
 from anypo.core.errors import UsageError
 from anypo.core.piece import Off, Surrogate, require
+from anypo.pieces.surrogate.clip import clipped
 
 if TYPE_CHECKING:
     from anypo.core.recipe import Recipe
@@ -137,8 +138,7 @@ class Preference(Surrogate):
 
     def __call__(self, batch: Batch) -> Tensor:
         """The log-likelihood of the preference, or the negative squared distance to its target."""
-        if bool((batch.size("traj", within="group") != 2).any()):
-            raise UsageError("Preference compares pairs: every group must have two trajectories")
+        _check_pairs(self, batch)
         sign = torch.sign(_centred(batch, batch["advantage"]))
         margin = 2 * sign * _centred(batch, batch["log_ratio"])
         if self.form == "squared":
@@ -148,6 +148,57 @@ class Preference(Surrogate):
             wrong = functional.logsigmoid(-self.beta * margin)
             objective = (1 - self.smoothing) * right + self.smoothing * wrong
         return torch.where(sign == 0, torch.zeros_like(objective), objective)
+
+
+@dataclass(frozen=True)
+class PairClip(Surrogate):
+    """PPO's clip of one ratio for two answers: that of the first over that of the second.
+
+    `objective = ½ · min(q·A, clip(q, 1−low, 1+high)·A)` with `log q = h_1 − h_2` and
+    `A = (A_1 − A_2)/2`, which is `R_1 − R_2` for leave-one-out advantages. The clip treats the two
+    differently, so which is first is drawn by `lot`, once for each pair and without regard to
+    order, rewards or probabilities. It is its own piece because its ratio belongs to a pair.
+
+    Parameters: `low`, `high` (distance of the bounds from 1, default 0.2). Raises when a group has
+    not exactly two trajectories. Couples the group. Shapes: `[N]`, constant on a group.
+    Reference: P3O, 2310.00212.
+    """
+
+    low: float = 0.2
+    high: float = 0.2
+
+    def __post_init__(self) -> None:
+        require(0 <= self.low <= 1, self, "low", "between 0 and 1")
+        require(self.high >= 0, self, "high", "at least 0")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """`lot`."""
+        return frozenset({"lot"})
+
+    @property
+    def couples(self) -> str:
+        """The group."""
+        return "group"
+
+    def check(self, recipe: Recipe) -> None:
+        """Pairs of whole trajectories."""
+        _check_groups(self, recipe, 2, 2)
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Half the clipped objective of the pair."""
+        _check_pairs(self, batch)
+        lot = batch.max(batch["lot"], within="traj")
+        sign = -torch.sign(_centred(batch, lot)).to(batch["log_ratio"])
+        ratio = (2 * sign * _centred(batch, batch["log_ratio"])).exp()
+        advantage = sign * _centred(batch, batch["advantage"])
+        return clipped(ratio, advantage, 1 - self.low, 1 + self.high, float("inf")) / 2
+
+
+def _check_pairs(piece: Surrogate, batch: Batch) -> None:
+    if bool((batch.size("traj", within="group") != 2).any()):
+        name = type(piece).__name__
+        raise UsageError(f"{name} compares pairs: every group must have two trajectories")
 
 
 def _centred(batch: Batch, x: Tensor) -> Tensor:
