@@ -117,7 +117,7 @@ class Expectation:
     table : the current policy, kept as the trainable `parameter`.
     mu : the policy that samples, and that `logp_old` and `logp_mu` belong to (default `table`).
     old : the policy at the start of the update, where it is not the one that sampled.
-    ref : the reference (default: random).
+    ref : the reference, or one for each name (default: random).
     group : trajectories per prompt (default: the recipe's).
     joint : whether a batch has a group of every prompt; else it has one group, of a prompt drawn by
         the world's weights.
@@ -134,7 +134,7 @@ class Expectation:
         *,
         mu: Tensor | None = None,
         old: Tensor | None = None,
-        ref: Tensor | None = None,
+        ref: Tensor | Mapping[str, Tensor] | None = None,
         group: int = 0,
         joint: bool = False,
         heads: Mapping[str, Tensor] | None = None,
@@ -148,8 +148,9 @@ class Expectation:
         self.policy = Tabular(self.old)  # as it was when the batch was collected
         self.state = State.start(recipe, self.policy, Settings(prompts=1))
         self.objective = recipe.objectives[0]
-        reference = world.table(99) if ref is None else ref
-        self.state.references = {k: {"rows": reference} for k in self.state.references}
+        ref = world.table(99) if ref is None else ref
+        named = {k: ref if isinstance(ref, Tensor) else ref[k] for k in self.state.references}
+        self.state.references = {k: {"rows": rows} for k, rows in named.items()}
         for name, rows in (heads or {}).items():
             self.state.heads[name].rows.data = rows.clone().reshape(-1, 1)
         every = self._batches(group or recipe.sampling.group, joint, labels)

@@ -13,7 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from anypo.core.neutral import Return
+import anypo.recipes
+from anypo.core import discover
+from anypo.core.neutral import Groups, Return
 from anypo.core.recipe import Recipe
 from anypo.pieces.ratio.ratio import Ratio
 from anypo.pieces.regularizer.kl import KL
@@ -21,23 +23,19 @@ from anypo.pieces.surrogate.clip import Clip
 from tests.oracle.expectation import Expectation
 from tests.oracle.test_kl import divergence, opposite
 from tests.oracle.test_optimum import policy, reaches, rewards, tilted
-from tests.oracle.world import World, arms, close, gain, slope
+from tests.oracle.world import World, answers, arms, close, gain, slope
 
 WORLD = arms()
 TABLE, OLD = WORLD.table(1), WORLD.table(2)
 BETA = 0.4
 UNBOUNDED = Recipe(ratio=Ratio("step"), surrogate=Clip(1.0, math.inf), advantage=Return())
-FORMS = {
-    "rkl": {"form": "k1", "weighted": True},
-    "fkl": {"form": "k1", "reverse": True},
-    "urkl": {"form": "k3", "weighted": True},
-    "ufkl": {"form": "k3", "reverse": True},
-}
+METHODS = discover.methods(anypo.recipes)
+FORMS = ("rkl", "fkl", "urkl", "ufkl")
 
 
 def of(form: str, beta: float = BETA) -> Recipe:
-    """The importance-weighted reward and one form of the divergence, from pieces."""
-    return UNBOUNDED.but(regularize=(KL("old", beta, **FORMS[form]),))
+    """RPG on one answer per prompt, with its reward itself for an advantage."""
+    return METHODS["rpg"](form, beta).but(sampling=Groups(1), advantage=Return())
 
 
 def distance(form: str) -> Callable[[Tensor], Tensor]:
@@ -52,8 +50,42 @@ def test_gradient_of_every_form_off_policy(form):
     regular = slope(distance(form), TABLE)
     assert regular.abs().max() > 0.05
     close(found.gradient(), -(gain(WORLD, TABLE) - BETA * regular))
+    constant = BETA if form == "urkl" else 0.0  # the mass, which RPG leaves out
     value = WORLD.mean(TABLE, WORLD.outcomes) - BETA * distance(form)(TABLE)
-    close(found.loss().detach(), -value)
+    close(found.loss().detach(), -value - constant)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("group", [2, 3])
+def test_as_published_with_the_mean_of_the_group(form, group):
+    """The answer's own share in the mean costs the reward, and not the divergence, 1/G."""
+    found = Expectation(METHODS["rpg"](form, BETA, group), WORLD, TABLE, mu=OLD).gradient()
+    share = (group - 1) / group
+    close(found, -(share * gain(WORLD, TABLE) - BETA * slope(distance(form), TABLE)))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("where", ["arms", "answers"])
+def test_reinforce_style_has_the_same_gradient(form, where):
+    """The weights of RPG's gradient, detached, on log-likelihoods: equal on every batch."""
+    world = {"arms": WORLD, "answers": answers()}[where]
+    table, old = world.table(1), world.table(2)
+    pair = [METHODS[name](form, BETA, group=2) for name in ("rpg", "rpg_reinforce")]
+    first, second = (Expectation(r, world, table, mu=old).gradient() for r in pair)
+    close(second, first)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_reinforce_style_with_bounds_is_biased(form):
+    """Weights clipped to [0.8, 1.28] throughout: another gradient off policy, the same on it."""
+    plain, bounded = (
+        METHODS["rpg_reinforce"](form, BETA, *bounds, group=2)
+        for bounds in ((math.inf, math.inf), (0.2, 0.28))
+    )
+    far = [Expectation(r, WORLD, TABLE, mu=OLD).gradient() for r in (plain, bounded)]
+    assert (far[0] - far[1]).abs().max() > 0.005
+    near = [Expectation(r, WORLD, TABLE).gradient() for r in (plain, bounded)]
+    close(near[1], near[0])
 
 
 def forward_optimum(world: World, base: Tensor, beta: float) -> list[Tensor]:

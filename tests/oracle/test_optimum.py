@@ -21,7 +21,6 @@ from anypo.pieces.advantage.baseline import Baseline
 from anypo.pieces.ratio.ratio import Ratio
 from anypo.pieces.regularizer.kl import KL
 from anypo.pieces.reward.kl import KLReward
-from anypo.pieces.surrogate.regression import Preference
 from tests.oracle.expectation import Expectation
 from tests.oracle.world import World, answers, arms, close
 
@@ -164,13 +163,59 @@ def test_dpo_with_smoothing_stops_at_a_finite_margin():
 
 
 @pytest.mark.parametrize("where", WORLDS)
-def test_squared_preference(where):
-    """IPO: `π* ∝ ref exp(P(y ≻ μ)/β)` for the policy μ that samples, for any preference."""
+def test_ipo(where):
+    """`π* ∝ ref exp(P(y ≻ μ)/β)` for the policy μ that samples, for any preference."""
     world = WORLDS[where]
     table, ref, mu, beta = world.table(1), world.table(3), world.table(2), 0.7
-    recipe = METHODS["dpo"]().but(surrogate=Preference(beta, form="squared"))
+    recipe = METHODS["ipo"](beta=beta)
     found = Expectation(recipe, world, table, mu=mu, ref=ref, labels=judge(world))
     reaches(found, tilted(world, ref, [w / beta for w in win_rates(world, mu)]))
+
+
+@pytest.mark.parametrize("where", WORLDS)
+@pytest.mark.parametrize("ratio", [0.0, 0.4, 1.0])
+def test_inpo(where, ratio):
+    """One round: `π* ∝ ref^ρ π_t^(1−ρ) exp(P(y ≻ μ)/η)`."""
+    world = WORLDS[where]
+    refs = {"base": world.table(3), "previous": world.table(6)}
+    mu, eta = world.table(2), 0.7
+    recipe = METHODS["inpo"](eta=eta, ratio=ratio)
+    found = Expectation(recipe, world, world.table(1), mu=mu, ref=refs, labels=judge(world))
+    wins = win_rates(world, mu)
+    logs = [
+        ratio * world.logp(refs["base"], x) + (1 - ratio) * world.logp(refs["previous"], x)
+        for x in world
+    ]
+    reaches(found, [torch.softmax(h + w / eta, 0) for h, w in zip(logs, wins)])
+
+
+def test_sppo_on_a_reward_that_is_the_chance_of_winning():
+    """`log π/π_t = d = (P − ½)/β` where that is a policy: `π_t = σ(−d)`, `π* = σ(d)`."""
+    world, beta = arms(rewards=((0.9, 0.1), (0.7, 0.3))), 0.5
+    d = torch.tensor([[0.8], [0.4]], dtype=torch.float64)  # 2d is the gap of the log-odds
+    before, after = torch.cat([-d, 0 * d], 1), torch.cat([d, 0 * d], 1)
+    recipe = METHODS["sppo"](beta=beta, soft=True)
+    reaches(
+        Expectation(recipe, world, world.table(1), mu=world.table(2), ref=before),
+        policy(world, after),
+    )
+
+
+@pytest.mark.parametrize("group", [2, 3])
+def test_sppo_on_wins_expects_what_it_gets_on_their_probability(group):
+    """The share of wins in a group has the mean `P(y ≻ π_t)`, so gradients agree in expectation."""
+    world = WORLDS["arms"]
+    table, mu, ref = world.table(1), world.table(2), world.table(3)
+    hard = METHODS["sppo"](beta=0.3, group=group)
+    chances = []
+    for x, share in enumerate(policy(world, mu)):
+        gap = world.outcomes(x)[:, None] - world.outcomes(x)[None]
+        chances.append(tuple((((gap.sign() + 1) / 2) @ share).tolist()))
+    known = arms(rewards=tuple(chances), weights=world.weights)
+    soft = METHODS["sppo"](beta=0.3, group=group, soft=True).but(aggregate=hard.aggregate)
+    found = Expectation(hard, world, table, mu=mu, ref=ref).gradient()
+    assert found.abs().max() > 0.05
+    close(found, Expectation(soft, known, table, mu=mu, ref=ref).gradient())
 
 
 # ── on policy: the gradient is 0 at the optimum, and nowhere near it ──────────────────────────────

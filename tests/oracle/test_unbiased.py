@@ -70,6 +70,12 @@ UNBIASED = {
     "gspo without deviation": Claim(of("gspo", group=2).but(advantage=CENTRED), SHORT, 0.5),
     "cispo without deviation": Claim(of("cispo", group=2).but(advantage=CENTRED), SHORT, 0.5),
     "bapo without deviation": Claim(of("bapo", group=2).but(advantage=CENTRED), SHORT, 0.5),
+    "pspo without deviation": Claim(
+        of("pspo", group=2, alpha=0.3).but(advantage=CENTRED), SHORT, 0.5 * 0.7
+    ),
+    "gpg": Claim(of("gpg", group=3), SHORT, 2 / 3),
+    "p3o": Claim(of("p3o_pairwise"), ("arms", "answers")),
+    "p3o, joint": Claim(of("p3o_pairwise", mode="joint"), ("arms", "answers")),
     # Another policy sampled, and no bound acts.
     "far, weight of whole answers": Claim(
         Recipe(ratio=Ratio("traj", to="logp_mu"), surrogate=Reinforce()), EVERY, far=True
@@ -88,6 +94,12 @@ UNBIASED = {
         SHORT,
         2 / 3,
         far=True,
+    ),
+    "far, pspo without deviation": Claim(
+        of("pspo", group=2, alpha=0.3).but(advantage=CENTRED), SHORT, 0.5 * 0.7, far=True
+    ),
+    "far, p3o without bounds": Claim(
+        of("p3o_pairwise").but(surrogate=UNCLIPPED), ("arms", "answers"), far=True
     ),
     "far, dr_grpo without bounds": Claim(
         of("dr_grpo", group=3, length=7).but(surrogate=UNCLIPPED), SHORT, 2 / 3 / 7, far=True
@@ -139,6 +151,30 @@ def test_baseline_of_the_whole_batch(leave_one_out, factor):
     advantage = Baseline("traj", "batch", leave_one_out=leave_one_out)
     found = expected(Recipe(sampling=Groups(2), advantage=advantage), world, joint=True)
     close(found, -factor * gain(world, world.table(1)))
+
+
+def test_three_policies():
+    """Decoupled PPO without bounds: one samples, one is the centre, and neither leaves a bias."""
+    world = WORLDS["arms"]
+    recipe = of("decoupled_ppo", group=2).but(advantage=CENTRED, surrogate=UNCLIPPED)
+    table, mu, old = world.table(1), world.table(2), world.table(4)
+    found = Expectation(recipe, world, table, mu=mu, old=old).gradient()
+    close(found, -0.5 * gain(world, table))
+
+
+def test_prompts_without_a_signal_are_made_up_for():
+    """GPG: prompt x counts `2 − q` times, q the chance that the other prompt's group has a signal.
+
+    α is the number of groups over that of groups with a signal, so it depends on what was drawn: a
+    bias towards prompts whose company is silent.
+    """
+    world = arms(rewards=((1.0, 0.0), (0.0, 1.0)), weights=(0.5, 0.5))
+    table = torch.tensor([[2.0, 0.0], [0.2, 0.0]], dtype=torch.float64)
+    found = Expectation(of("gpg", group=2), world, table, joint=True).gradient()
+    signal = [1 - float((world.probabilities(table, x) ** 2).sum()) for x in world]
+    factors = torch.tensor([2 - signal[1], 2 - signal[0]], dtype=torch.float64)
+    close(found, -0.5 * factors[:, None] * gain(world, table))
+    assert factors.max() > 1.15 * factors.min()
 
 
 # ── biased by design ─────────────────────────────────────────────────────────────────────────────
