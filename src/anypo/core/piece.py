@@ -55,7 +55,10 @@ class Piece(ABC):
         return {}
 
     def observe(self, batch: Batch, state: dict[str, Any]) -> dict[str, Any]:
-        """The named state after an update (drifts, adaptive coefficients)."""
+        """The named state after an update (drifts, adaptive coefficients).
+
+        Of a piece that has some, the live columns it needs are those of the updated policy.
+        """
         return state
 
     def modules(self) -> dict[str, int]:

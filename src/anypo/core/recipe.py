@@ -223,12 +223,19 @@ class Recipe:
 
     @property
     def wants_old(self) -> bool:
-        """Whether `logp_old` must be scored: a piece without a gradient compares it.
+        """Whether `logp_old` must be scored: a piece without a gradient, or with state, reads it.
 
         A ratio alone does not want it where a batch is seen once, under the weights that scored it.
         """
         early = self.needs_of("reward", "sampling", "advantage")
-        return "logp_old" in early.union(*(o.aggregate.needs for o in self.objectives))
+        late = (p.needs for p in self.pieces if p.init())  # observe() compares after the update
+        return "logp_old" in early.union(*late, *(o.aggregate.needs for o in self.objectives))
+
+    @property
+    def watched(self) -> frozenset[str]:
+        """Live columns that pieces with named state read: they observe them after the update."""
+        kept = frozenset[str]().union(*(p.needs for p in self.pieces if p.init()))
+        return kept & frozenset().union(*(o.live for o in self.objectives))
 
     @property
     def stages(self) -> tuple[Recipe, ...]:

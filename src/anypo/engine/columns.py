@@ -88,6 +88,15 @@ def fill(
             whole[part] = x.detach()
 
 
+def add_watched(batch: Batch, state: State, backend: Backend) -> Batch:
+    """The batch with the live columns that pieces with named state read, after the update."""
+    needs = state.recipe.watched
+    if not needs or not len(batch):
+        return batch
+    parts = cuts(batch, "traj", state.policy.costs(batch), state.settings.token_budget)
+    return batch.with_(gather(batch, needs, parts, state, backend))
+
+
 def add_frozen(batch: Batch, needs: frozenset[str], state: State, backend: Backend) -> Batch:
     """The batch with its frozen model columns: old, reference and critic columns, no gradient.
 

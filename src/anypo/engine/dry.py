@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from anypo.core.batch import Batch
-from anypo.core.dump import dump
+from anypo.core.dump import dump, rows
 from anypo.core.recipe import Objective, Recipe, recorded
 from anypo.core.rng import generator
 from anypo.engine.collect import credit, shape
@@ -25,6 +25,9 @@ TILTS = (0.0, 5.0, -5.0, 0.5, -0.5, 1.0, 2.0)
 
 SCENES = tuple(product(SPREADS, TILTS))
 HORIZON, LONGEST = 16, 4096
+SHARES = ("cov_ratio",)
+"""Fields that are a share of steps, smaller than one step of a synthetic batch."""
+
 GROUPS, TRAJECTORIES = 6, 24
 FLOAT = torch.float64
 
@@ -94,7 +97,8 @@ def _facts(recipe: Recipe) -> list[Any]:
     steps = [recipe.at(k) for k in iterations(recipe)]
     facts = [[dump(r.sampling), dump(r.update), dump(r.likelihood), r.modules()] for r in steps]
     live = [sorted(o.live) for r in steps for o in r.objectives]
-    return [facts, live, iterations(recipe), [p.refresh for p in recipe.phases]]
+    few = [v for r in steps for k, v in rows(r).items() if k.split(".")[-1] in SHARES]
+    return [facts, live, few, iterations(recipe), [p.refresh for p in recipe.phases]]
 
 
 def _limits(recipe: Recipe) -> list[int]:
@@ -174,7 +178,9 @@ def _trajectories(size: int, horizon: int) -> Batch:
     ended = torch.arange(count) % 3 > 0
     table = {"terminated": ended, "truncated": ~ended}
     # One more than any length, so that a limit equal to the longest one is not the horizon.
-    return Batch({}, ids, {"traj": {**table, "horizon": torch.full((count,), horizon + 1)}})
+    table["horizon"] = torch.full((count,), horizon + 1)
+    tokens = [torch.arange(n) * (1 + i % 3) % 7 for i, n in enumerate(lengths.tolist())]
+    return Batch({}, ids, {"traj": table}, {"tokens": tokens})
 
 
 def _outcomes(batch: Batch, size: int, tilt: float) -> Tensor:

@@ -13,7 +13,7 @@ from anypo.core.rng import generator
 from anypo.engine import checkpoint
 from anypo.engine.backend import Backend
 from anypo.engine.collect import collect, credit
-from anypo.engine.columns import add_frozen
+from anypo.engine.columns import add_frozen, add_watched
 from anypo.engine.log import Log
 from anypo.engine.problem import Problem
 from anypo.engine.settings import Settings
@@ -58,7 +58,7 @@ def train(
                 problem = Problem(objective, mini, state, backend, i)
                 facts = log.fold(facts, r.update.step(problem, state.optimizers[i], state.lr))
         policy.publish()
-        state.observe(batch)
+        state.observe(add_watched(batch, state, backend))
         state.step += 1
         state.idle = 0 if facts.get("grad_norm", 0.0) > 0 else state.idle + 1
         facts["step_time"] = time.monotonic() - started

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from anypo.core.batch import Batch
+from anypo.core.piece import Aggregate
 from anypo.core.recipe import Objective
 from anypo.core.rng import generator
 from anypo.engine.backend import Backend
-from anypo.engine.columns import cuts, fill, gather, shares
+from anypo.engine.columns import add_frozen, cuts, fill, gather, shares
 from anypo.engine.metrics import update_metrics
 from anypo.engine.state import State
 
@@ -56,6 +57,15 @@ def _old(objective: Objective, batch: Batch, logp: Tensor) -> dict[str, Tensor]:
     return {"logp_old": logp} if wanted and "logp_old" not in batch else {}
 
 
+@dataclass(frozen=True)
+class _Given(Aggregate):
+    """The weights that the steps have already."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """The column `weight`."""
+        return batch["weight"]
+
+
 @dataclass
 class Problem:
     """What an update rule works on: `accumulate` adds ∇loss to the parameters' gradients.
@@ -71,6 +81,15 @@ class Problem:
     backend: Backend
     index: int = 0
 
+    def part(self, steps: Tensor) -> Problem:
+        """The problem of some steps (bool `[N]`), with their weights in the whole.
+
+        Gradients of parts that share no coupled unit add up to that of the whole.
+        """
+        weighted = self.batch.with_({"weight": self.objective.aggregate(self.batch)})
+        objective = replace(self.objective, aggregate=_Given())
+        return replace(self, objective=objective, batch=weighted.take(steps))
+
     def accumulate(self) -> dict[str, float]:
         """Add the gradient of the loss; returns metrics of the objective under current weights."""
         batch = weigh(self.objective, self.batch)
@@ -84,6 +103,13 @@ class Problem:
         self._sum_gradients()
         share = len(batch) / max(len(self.batch), 1)
         return {**update_metrics(self.objective, batch), "alive": share}
+
+    def renew(self, name: str) -> None:
+        """Compute the columns of a reference afresh: it moved since the batch was collected."""
+        old = {c for c in self.batch.columns if c.split(".")[:2] == ["ref", name]}
+        rest = {c: x for c, x in self.batch.columns.items() if c not in old}
+        bare = replace(self.batch, columns=rest)
+        self.batch = add_frozen(bare, frozenset(old), self.state, self.backend)
 
     def _sum_gradients(self) -> None:
         if self.backend.world == 1:
