@@ -17,6 +17,7 @@ from anypo.pieces.advantage.baseline import Baseline
 from anypo.pieces.advantage.gae import GAE
 from anypo.pieces.regularizer.value import ValueLoss
 from tests.oracle.expectation import Expectation
+from tests.oracle.test_kl import divergence
 from tests.oracle.world import chain, close, gain, slope
 
 METHODS = discover.methods(anypo.recipes)
@@ -69,11 +70,8 @@ def test_the_critic_rests_at_the_truth(lam):
 
 def test_the_critic_with_its_own_lambda_aims_at_returns():
     """λ of the target 1: `½·coef·(V − R)²` has the gradient `coef·visits·(V − V^π)` for any V."""
-    visits = torch.zeros(WORLD.states, dtype=torch.float64)
-    for t, p in zip(WORLD.prompts[0], WORLD.probabilities(TABLE, 0)):
-        visits[list(t.states)] += p
     recipe = Recipe(advantage=GAE(1.0, 0.5, lam_value=1.0), regularize=(ValueLoss(0.5),))
-    close(expected(recipe, WRONG, head="value"), 0.5 * visits * (WRONG - TRUE))
+    close(expected(recipe, WRONG, head="value"), 0.5 * visits() * (WRONG - TRUE))
 
 
 def test_ppo_is_the_policy_gradient_before_it_moves():
@@ -88,6 +86,54 @@ def test_whitened_advantages_are_biased():
     found = expected(plain, WRONG)
     cosine = (found * EXACT).sum() / (found.norm() * EXACT.norm())
     assert abs(cosine) < 0.995
+
+
+def test_a2c():
+    """λ = 1 and γ = 1, summed over answers: the policy gradient for any critic, which is taught.
+
+    The critic's gradient is that of `c_v·(V − R)²`: `2·c_v·visits·(V − V^π)`.
+    """
+    recipe = METHODS["a2c"](gamma=1.0, value_coef=0.5).but(aggregate=Recipe().aggregate)
+    close(expected(recipe, WRONG), -EXACT)
+    close(expected(recipe, WRONG, head="value"), visits() * (WRONG - TRUE))
+
+
+def test_vc_ppo_warms_up_its_critic_alone():
+    """Before `warmup` the policy's expected gradient is 0, and the critic aims at returns."""
+    first = METHODS["vc_ppo"](warmup=5).at(0).but(aggregate=Recipe().aggregate)
+    still = expected(first, WRONG)
+    close(still, torch.zeros_like(still))
+    close(expected(first, WRONG, head="value"), 0.5 * visits() * (WRONG - TRUE))
+
+
+def test_vc_ppo_has_two_lambdas():
+    """After it, λ = 1 for the actor is unbiased for any critic, unwhitened; else it is not."""
+    after = METHODS["vc_ppo"](warmup=5, lam_critic=1.0).at(5).but(aggregate=Recipe().aggregate)
+    plain = after.but(advantage=GAE(1.0, 1.0, lam_value=0.3))
+    close(expected(plain, WRONG), -EXACT)
+    close(expected(after, WRONG, head="value"), 0.5 * visits() * (WRONG - TRUE))
+    assert (expected(after, WRONG) + EXACT).abs().max() > 0.005
+
+
+def test_reinforce_pp_without_whitening():
+    """Rewards to go, less the KL: `−∇(E[R] − β·KL(π ‖ ref))`; whitened, they turn away from it."""
+    ref, beta = WORLD.table(3), 0.3
+    recipe = METHODS["reinforce_pp"](beta=beta, group=2)
+    sums = recipe.but(advantage=Return(), aggregate=Recipe().aggregate)
+    found = Expectation(sums, WORLD, TABLE, ref=ref).gradient()
+    exact = EXACT - beta * slope(divergence(WORLD, ref), TABLE)
+    close(found, -exact)
+    whitened = Expectation(recipe, WORLD, TABLE, ref=ref).gradient()
+    cosine = (whitened * exact).sum() / (whitened.norm() * exact.norm())
+    assert abs(cosine) < 0.999
+
+
+def visits() -> Tensor:
+    """How often a trajectory passes each state, `[states]`."""
+    found = torch.zeros(WORLD.states, dtype=torch.float64)
+    for t, p in zip(WORLD.prompts[0], WORLD.probabilities(TABLE, 0)):
+        found[list(t.states)] += p
+    return found
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.8, 0.0])
