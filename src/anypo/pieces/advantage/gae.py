@@ -96,6 +96,8 @@ class Whiten(Advantage):
     eps : added to the deviation, or, with `under_root`, to the variance (default 1e-8).
     over : the members (default `step`); a wider unit needs one value per unit.
     ddof : 1 (verl) or 0. under_root : `sqrt(variance + eps)`, as verl writes it (default no).
+    weighted : for older data, with `c = exp(logp_old − logp_mu)`: the mean is that under the
+        weights c, the deviation that of c·A, as in GePPO (default no).
 
     Equal members give exactly 0. Shapes: `[N]`.
     Reference: the 37 implementation details of PPO (there per minibatch), verl (over the batch).
@@ -106,10 +108,16 @@ class Whiten(Advantage):
     over: str = "step"
     ddof: int = 1
     under_root: bool = False
+    weighted: bool = False
 
     def __post_init__(self) -> None:
         require(self.eps >= 0, self, "eps", "at least 0")
         require(self.ddof in (0, 1), self, "ddof", "0 or 1")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Nothing, or what the weights compare."""
+        return frozenset({"logp_old", "logp_mu"} if self.weighted else ())
 
     def __call__(self, batch: Batch) -> Tensor:
         """The standardised advantage."""
@@ -117,7 +125,11 @@ class Whiten(Advantage):
         names = (self.within,) if isinstance(self.within, str) else tuple(self.within)
         if "sign" in names:
             batch = Batch(batch.columns, {**batch.ids, "sign": (value > 0).long()})
-        spread = batch.std(value, names, self.over, self.ddof)
-        centred = value - batch.mean(value, names, self.over)
+        c = torch.ones_like(value)
+        if self.weighted:
+            c = (batch["logp_old"] - batch["logp_mu"]).to(value).exp()
+        spread = batch.std(c * value, names, self.over, self.ddof)
+        mean = batch.mean(c * value, names, self.over) / batch.mean(c, names, self.over)
+        centred = value - mean
         width = (spread**2 + self.eps).sqrt() if self.under_root else spread + self.eps
         return torch.where(spread > 0, centred / width, torch.zeros_like(centred))

@@ -15,11 +15,14 @@ from anypo.core.piece import LEVELS, LogRatio, require
 class Pool(LogRatio):
     """Mean of the log-ratio over the steps of a unit, `(1/n) Σ_{m ∈ unit(n)} log r_m`.
 
-    Parameters: `level` (default `traj`). After a per-step transformation this is the geometric mean
-    of the transformed ratios. Couples the level. Shapes: `[N]`. Reference: GMPO, 2507.20673.
+    Parameters: `level` (default `traj`), `arithmetic` (the log of the mean of the ratios
+    themselves, `log (1/n) Σ r_m`; default no). After a per-step transformation this is the
+    geometric mean of the transformed ratios. Couples the level. Shapes: `[N]`. Reference: GMPO,
+    2507.20673; arithmetic, GRPO-S, 2508.04349 (unverified there).
     """
 
     level: str = "traj"
+    arithmetic: bool = False
 
     def __post_init__(self) -> None:
         require(self.level in LEVELS[1:3], self, "level", "turn or traj")
@@ -31,6 +34,8 @@ class Pool(LogRatio):
 
     def __call__(self, batch: Batch) -> Tensor:
         """The mean."""
+        if self.arithmetic:
+            return batch.mean(batch["log_ratio"].exp(), within=self.level).log()
         return batch.mean(batch["log_ratio"], within=self.level)
 
 
@@ -69,3 +74,68 @@ class Standardise(LogRatio):
         flat = variance == 0
         deviation = torch.where(flat, torch.ones_like(variance), variance).sqrt()
         return centred / (torch.where(flat, torch.zeros_like(variance), deviation) + self.eps)
+
+
+@dataclass(frozen=True)
+class LogClip(LogRatio):
+    """Clip the log-ratio to a window around a clipped mean.
+
+    `clip(d, c − low, c + high)` with `c = clip(mean of d over the trajectory, −delta, delta)`.
+
+    Parameters
+    ----------
+    low, high : half-widths in log space (default 0.4).
+    delta : how far the window may move with its trajectory (default 0: it stays around 0).
+    one_sided : only the bound that the advantage pushes against acts, as in PPO's minimum: the
+        upper one for A > 0, the lower one for A < 0 (default no).
+
+    A step inside has the gradient of its own log-ratio, one outside only that of the centre. With
+    `delta` it couples the trajectory. Shapes: `[N]`. Reference: one-sided, GMPO, 2507.20673;
+    moving window, FiberPO, 2603.08239.
+    """
+
+    low: float = 0.4
+    high: float = 0.4
+    delta: float = 0.0
+    one_sided: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.low >= 0, self, "low", "at least 0")
+        require(self.high >= 0, self, "high", "at least 0")
+        require(self.delta >= 0, self, "delta", "at least 0")
+
+    @property
+    def couples(self) -> str:
+        """The trajectory, when the window moves with it."""
+        return "traj" if self.delta else "step"
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """The clipped log-ratio."""
+        d = batch["log_ratio"]
+        centre = torch.zeros_like(d)
+        if self.delta:
+            centre = batch.mean(d, within="traj").clamp(-self.delta, self.delta)
+        clipped = centre + (d - centre).clamp(-self.low, self.high)
+        if not self.one_sided:
+            return clipped
+        advantage = batch["advantage"]
+        outside = torch.where(advantage > 0, clipped < d, (advantage < 0) & (clipped > d))
+        return torch.where(outside, clipped, d)
+
+
+@dataclass(frozen=True)
+class Smooth(LogRatio):
+    """Pull the ratio towards 1: `log((1 − alpha)·r + alpha)`, the policy mixed with the old one.
+
+    Parameters: `alpha` (share of the old policy, default 0.1; in [0, 1)). It is its own piece
+    because a mixture of probabilities is no clip. Shapes: `[N]`. Reference: PSPO, 2509.21282.
+    """
+
+    alpha: float = 0.1
+
+    def __post_init__(self) -> None:
+        require(0 <= self.alpha < 1, self, "alpha", "at least 0 and below 1")
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """The smoothed log-ratio."""
+        return torch.log1p((1 - self.alpha) * torch.expm1(batch["log_ratio"]))

@@ -12,9 +12,11 @@ from anypo.core.batch import Batch
 from anypo.core.piece import Surrogate, require
 
 
-def clipped(ratio: Tensor, advantage: Tensor, low: float, high: float, dual: float) -> Tensor:
+def clipped(
+    ratio: Tensor, advantage: Tensor, low: Tensor | float, high: Tensor | float, dual: float
+) -> Tensor:
     """`min(r·A, clip(r, low, high)·A)`, and at least `dual·A` where A < 0; shapes `[N]`."""
-    objective = torch.minimum(ratio * advantage, ratio.clamp(low, high) * advantage)
+    objective = torch.minimum(ratio * advantage, torch.clamp(ratio, low, high) * advantage)
     floor = dual * advantage if math.isfinite(dual) else torch.full_like(advantage, -torch.inf)
     return torch.where(advantage < 0, torch.maximum(objective, floor), objective)
 
