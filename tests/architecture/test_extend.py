@@ -39,20 +39,20 @@ def anypo(clone: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_page_touches_one_function_and_one_vector_file():
     names = [name for name, _ in BLOCK.findall((ROOT / "docs" / "extend.md").read_text("utf-8"))]
-    assert names == ["src/anypo/recipes/group_relative.py", "tests/vectors/lite-ppo.json"]
+    assert names == ["src/anypo/recipes/group_relative.py", "tests/vectors/median-po.json"]
 
 
 def test_the_new_method_is_known_by_both_spellings(clone):
-    for name in ("lite-ppo", "lite_ppo"):
+    for name in ("median-po", "median_po"):
         done = anypo(clone, "show", name)
         assert done.returncode == 0, done.stderr
-        assert "2508.08221" in done.stdout
+        assert "invented for docs/extend.md" in done.stdout
 
 
 def test_the_numbers_of_the_page_agree(clone):
-    done = anypo(clone, "verify", "--strict", "tests/vectors/lite-ppo.json")
+    done = anypo(clone, "verify", "--strict", "tests/vectors/median-po.json")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "lite" in done.stdout
+    assert "median" in done.stdout
 
 
 @pytest.mark.parametrize("wrong", ["std", "off"])
@@ -60,18 +60,18 @@ def test_another_scale_than_the_pages_does_not_agree(clone, wrong):
     file = clone / "src" / "anypo" / "recipes" / "group_relative.py"
     right = file.read_text("utf-8")
     file.write_text(right.replace('scale="batch"', f'scale="{wrong}"'), "utf-8")
-    done = anypo(clone, "verify", "--strict", "tests/vectors/lite-ppo.json")
+    done = anypo(clone, "verify", "--strict", "tests/vectors/median-po.json")
     file.write_text(right, "utf-8")
     assert done.returncode != 0
-    assert "lite" in done.stdout + done.stderr
+    assert "median" in done.stdout + done.stderr
 
 
 def test_a_flipped_sign_in_the_numbers_does_not_agree(clone):
-    file = clone / "tests" / "vectors" / "lite-ppo.json"
+    file = clone / "tests" / "vectors" / "median-po.json"
     content = json.loads(file.read_text())
     rows = content["cases"][0]["expected"]["advantages"]
     content["cases"][0]["expected"]["advantages"] = [[-x for x in row] for row in rows]
     (clone / "flipped.json").write_text(json.dumps(content))
     done = anypo(clone, "verify", "--strict", "flipped.json")
     assert done.returncode != 0
-    assert "lite" in done.stdout + done.stderr
+    assert "median" in done.stdout + done.stderr
