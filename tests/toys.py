@@ -97,6 +97,8 @@ def toy_batch(
     flat = [(g, n) for g, group in enumerate(lengths) for n in group]
     if outcomes is None:
         outcomes = [[float(torch.rand((), generator=rng)) for _ in group] for group in lengths]
+        for g, group in enumerate(outcomes):  # one that is quite right, or one that is quite wrong
+            group[0] = 1.0 if g % 2 == 0 else 0.0
     rewards = [r for group in outcomes for r in group]
     ids: dict[str, list[int]] = {k: [] for k in ("traj", "seq", "group", "position", "prompt")}
     reward: list[float] = []
@@ -134,7 +136,11 @@ def toy_batch(
         columns,
         {k: torch.tensor(v) for k, v in ids.items()} | {"segment": segment, "stage": half},
         {"traj": table},
-        {"features": features, "choice": choice},
+        {
+            "features": features,
+            "choice": choice,
+            "tokens": [torch.stack(c) for c in choice],
+        },
     )
     logp = ToyPolicy(seed=100).columns(batch, frozenset({"logp"}), {})["logp"].detach()
     return batch.with_({"logp_mu": logp})

@@ -15,6 +15,7 @@ RECIPES = discover.methods(anypo.recipes)
 ANY_SIGN: dict[str, str] = {
     "aapo.clip_low": "a bound on a difference of rewards, not a distance",
     "f_dpg.baseline": "a mean of pseudo-rewards",
+    "bnpo.reward_min": "the least reward, whatever it is",
 }
 """`recipe.argument` → why it may be negative."""
 

@@ -77,16 +77,21 @@ def segment_extreme(x: Tensor, ids: Tensor, count: int, which: str) -> Tensor:
     return out.scatter_reduce(0, ids, x, f"a{which}")
 
 
-def segment_rank(x: Tensor, ids: Tensor) -> Tensor:
-    """Rank of each member within its unit, 0 for the smallest; ties take their mean rank."""
+def segment_place(x: Tensor, ids: Tensor) -> Tensor:
+    """Place of each member in the ascending order of its unit, from 0; ties keep their order."""
     unit, count = dense(ids)
     by_value = torch.argsort(x, stable=True)
     order = by_value[torch.argsort(unit[by_value], stable=True)]
     position = torch.empty_like(order)
     position[order] = torch.arange(len(order), device=x.device)
     size = torch.bincount(unit, minlength=count)
-    rank = (position - (size.cumsum(0) - size)[unit]).to(x.dtype)
-    tie, ties = dense(combine(unit, x))
+    return position - (size.cumsum(0) - size)[unit]
+
+
+def segment_rank(x: Tensor, ids: Tensor) -> Tensor:
+    """Rank of each member within its unit, 0 for the smallest; ties take their mean rank."""
+    rank = segment_place(x, ids).to(x.dtype)
+    tie, ties = dense(combine(ids, x))
     return segment_mean(rank, tie, ties)[tie]
 
 

@@ -74,8 +74,9 @@ class Baseline(Advantage):
 
     @property
     def needs(self) -> frozenset[str]:
-        """`score_norm` when it weighs."""
-        return frozenset({"score_norm"} if self.weight == "score_norm" else ())
+        """`score_norm` when it weighs, and the fact that stands in for the reward."""
+        weight = {"score_norm"} if self.weight == "score_norm" else set()
+        return frozenset(weight | ({f"fact.{self.fact}"} if self.fact else set()))
 
     def check(self, recipe: Recipe) -> None:
         """A group baseline wants groups."""
