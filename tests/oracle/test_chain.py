@@ -103,6 +103,8 @@ def test_vc_ppo_warms_up_its_critic_alone():
     first = METHODS["vc_ppo"](warmup=5).at(0).but(aggregate=Recipe().aggregate)
     still = expected(first, WRONG)
     close(still, torch.zeros_like(still))
+    held = expected(first.but(surrogate=Recipe().surrogate), WRONG)  # the likelihood holds it too
+    close(held, torch.zeros_like(held))
     close(expected(first, WRONG, head="value"), 0.5 * visits() * (WRONG - TRUE))
 
 

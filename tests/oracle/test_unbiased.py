@@ -156,7 +156,9 @@ def test_baseline_of_the_whole_batch(leave_one_out, factor):
 def test_three_policies():
     """Decoupled PPO without bounds: one samples, one is the centre, and neither leaves a bias."""
     world = WORLDS["arms"]
-    recipe = of("decoupled_ppo", group=2).but(advantage=CENTRED, surrogate=UNCLIPPED)
+    recipe = of("decoupled_ppo", group=2, weight_cap=math.inf).but(
+        advantage=CENTRED, surrogate=UNCLIPPED
+    )
     table, mu, old = world.table(1), world.table(2), world.table(4)
     found = Expectation(recipe, world, table, mu=mu, old=old).gradient()
     close(found, -0.5 * gain(world, table))
