@@ -123,7 +123,8 @@ class Expectation:
         the world's weights.
     heads : name → rows `[states]` of a head (default 0).
     labels : `(prompt, trajectories) → [(probability, outcomes)]`: a judge at random.
-    probed : answers of rollouts beside the batch: `(request, prompts) → trajectories`.
+    probed : answers of rollouts beside the batch: `(request, prompt) → trajectories`.
+    chances : what may still become of a batch before its weights, with probabilities.
     """
 
     def __init__(
@@ -140,9 +141,9 @@ class Expectation:
         heads: Mapping[str, Tensor] | None = None,
         labels: Labels | None = None,
         probed: Callable[[Request, int], tuple[int, ...]] | None = None,
-        change: Callable[[Batch], Batch] = lambda batch: batch,
+        chances: Callable[[Batch], list[tuple[float, Batch]]] = lambda batch: [(1.0, batch)],
     ) -> None:
-        self.recipe, self.world, self.probed, self.change = recipe, world, probed, change
+        self.recipe, self.world, self.probed = recipe, world, probed
         self.mu = table if mu is None else mu
         self.old = self.mu if old is None else old
         self.policy = Tabular(self.old)  # as it was when the batch was collected
@@ -154,7 +155,7 @@ class Expectation:
         for name, rows in (heads or {}).items():
             self.state.heads[name].rows.data = rows.clone().reshape(-1, 1)
         every = self._batches(group or recipe.sampling.group, joint, labels)
-        self.drawn = [(p, self.ready(batch)) for p, batch in every]
+        self.drawn = [(p * q, b) for p, drawn in every for q, b in chances(self.ready(drawn))]
         self.parameter.data = table.clone()
         self.total = sum(p for p, _ in self.drawn)
         weighed = [self._weighed(p, batch) for p, batch in self.drawn if len(batch)]
@@ -195,8 +196,7 @@ class Expectation:
         backend = Listed(drawn.with_({"logp_mu": logp_mu}), self._probe(drawn))
         batch, _ = collect(recipe, backend, state)
         batch = add_frozen(batch, recipe.frozen_needs | {"logp_old"}, state, backend)
-        batch = recipe.sampling.thin(credit(recipe, batch)) if len(batch) else batch
-        return self.change(batch)
+        return recipe.sampling.thin(credit(recipe, batch)) if len(batch) else batch
 
     def _weighed(self, p: float, batch: Batch) -> Batch:
         batch = weigh(self.objective, batch)

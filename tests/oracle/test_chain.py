@@ -152,7 +152,7 @@ def test_discounted_reward_to_go(gamma):
 @pytest.mark.parametrize("steps", [1, 2, 3, 4])
 def test_a_subset_of_future_rewards(steps):
     """Only the next rewards count: myopic, unless they reach to the end."""
-    found = expected(Recipe(advantage=Return(ahead=steps)))
+    found = expected(METHODS["future_reward_subset"](plan="lookahead", k=steps))
     close(found, -credited(lambda t, n: sum(t.rewards[n : n + steps])))
     if steps == 4:
         close(found, -EXACT)
@@ -160,9 +160,18 @@ def test_a_subset_of_future_rewards(steps):
         assert (found + EXACT).abs().max() > 0.005
 
 
-def test_rewards_within_a_turn_are_myopic():
-    """Credit that stops at the end of the turn: greedy over turns."""
-    found = expected(Recipe(advantage=Return(within="turn")))
+def test_full_and_greedy_plans():
+    """All later rewards, or the step's own alone."""
+    close(expected(METHODS["future_reward_subset"](plan="full")), -EXACT)
+    greedy = expected(METHODS["future_reward_subset"](plan="greedy"))
+    close(greedy, -credited(lambda t, n: t.rewards[n]))
+
+
+@pytest.mark.parametrize("of", ["turn", "segment"])
+def test_rewards_within_a_turn_are_myopic(of):
+    """Credit that stops at the end of the turn, which is a segment here: greedy over turns."""
+    recipe = Recipe(advantage=Return(within="turn"))
+    found = expected(recipe if of == "turn" else METHODS["future_reward_subset"](plan="segment"))
 
     def own_turn(t, n):
         return sum(t.rewards[k] for k in ahead(t, n) if t.turns[k] == t.turns[n])

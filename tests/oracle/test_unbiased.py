@@ -7,6 +7,7 @@ It must be `−factor · ∇E[R]`. What is biased by design is shown to be so, a
 from __future__ import annotations
 
 import math
+from itertools import product
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,6 +16,7 @@ from torch import Tensor
 
 import anypo.recipes
 from anypo.core import discover
+from anypo.core.batch import Batch
 from anypo.core.neutral import Groups, Mean, Reinforce
 from anypo.core.recipe import Recipe
 from anypo.pieces.advantage.baseline import Baseline
@@ -177,6 +179,32 @@ def test_prompts_without_a_signal_are_made_up_for():
     factors = torch.tensor([2 - signal[1], 2 - signal[0]], dtype=torch.float64)
     close(found, -0.5 * factors[:, None] * gain(world, table))
     assert factors.max() > 1.15 * factors.min()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("unbiased", [True, False])
+def test_training_on_a_subset_of_tokens(first, unbiased):
+    """S-GRPO, over all subsets: with kept tokens over their probability it is GRPO in expectation.
+
+    By default kept tokens share the answer's weight, and the first one, which is always kept, gets
+    more than its part; so does an answer that is more likely to keep a token at all.
+    """
+    world, share = WORLDS["answers"], 0.4
+
+    def subsets(batch: Batch) -> list[tuple[float, Batch]]:
+        found = []
+        for kept in product((True, False), repeat=len(batch)):
+            lot = torch.where(torch.tensor(kept), 0.0, 0.99)
+            found.append((math.prod(share if k else 1 - share for k in kept), {"lot": lot}))
+        return [(p, batch.with_(lot)) for p, lot in found]
+
+    options: dict[str, Any] = {"group": 2, "beta": 0.0}
+    recipe = of("s_grpo_subset", **options, share=share, first=first, unbiased=unbiased)
+    found, whole = expected(recipe, world, chances=subsets), expected(of("grpo", **options), world)
+    if unbiased:
+        close(found, whole)
+    else:
+        assert cosine(found, whole) < 0.9999
 
 
 # ── biased by design ─────────────────────────────────────────────────────────────────────────────

@@ -103,7 +103,7 @@ class World:
         turns = 0
         for i, (g, x, t) in enumerate(flat):
             for n, turn in enumerate(t.turns):
-                row = (i, i, g, x, n, turns + turn, 0)
+                row = (i, i, g, x, n, turns + turn, turns + turn, turn, 0)
                 for name, value in zip(IDS, row):
                     ids[name].append(value)
             turns += 1 + t.turns[-1]
@@ -123,7 +123,7 @@ class World:
         )
 
 
-IDS = ("traj", "seq", "group", "prompt", "position", "turn", "version")
+IDS = ("traj", "seq", "group", "prompt", "position", "turn", "segment", "stage", "version")
 
 
 def _labelled(t: Trajectory, outcome: float) -> Trajectory:
