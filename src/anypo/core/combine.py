@@ -156,6 +156,10 @@ class SamplingChain(Combined, Sampling):  # pyright: ignore[reportIncompatibleVa
         """The probes of both."""
         return (*self.first.probes, *self.second.probes)
 
+    def mark(self, batch: Batch) -> Batch:
+        """Both, left to right."""
+        return self.second.mark(self.first.mark(batch))
+
     def keep(self, batch: Batch) -> Batch:
         """Both selections, left to right."""
         return self.second.keep(self.first.keep(batch))

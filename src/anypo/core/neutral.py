@@ -131,7 +131,7 @@ class Mean(Aggregate):
     def __init__(self, *levels: str, length: int | Literal["actual", "horizon"] = "actual") -> None:
         object.__setattr__(self, "levels", tuple(levels))
         object.__setattr__(self, "length", length)
-        known = (*LEVELS, "seq")
+        known = (*LEVELS, "seq", "segment", "edge")
         if not levels or any(level not in known for level in levels):
             raise UsageError(f"Mean{levels}: levels must be out of {', '.join(known)}")
         if length != "actual" and self.levels[:2] != ("step", "traj"):

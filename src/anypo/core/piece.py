@@ -136,6 +136,10 @@ class Sampling(Piece):
         """Further rollouts of the same prompts, of which only a number per trajectory stays."""
         return ()
 
+    def mark(self, batch: Batch) -> Batch:
+        """New trajectories with what the piece says of them, before they are rewarded."""
+        return batch
+
     def keep(self, batch: Batch) -> Batch:
         """Selection before the statistics of the advantage."""
         return batch

@@ -48,6 +48,7 @@ def collect(recipe: Recipe, backend: Backend, state: State) -> tuple[Batch, dict
         state.tokens += len(new)
         new, gone = drop_unscored(new)
         unscored += gone
+        new = recipe.sampling.mark(new) if len(new) else new
         new = add_frozen(new, recipe.early_needs, state, backend)
         new = shape(recipe, draw(new, settings.seed, state.step, rounds), state.pieces)
         sampled = sampled + new

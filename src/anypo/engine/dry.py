@@ -134,7 +134,8 @@ def collected(recipe: Recipe, scene: int, horizon: int = HORIZON, fresh: bool = 
     batch = replace(batch, tables={"traj": table})
     reward = torch.where(batch.last("traj"), _outcomes(batch, size, tilt), 0.0)
     batch = batch.with_({"reward": reward, **_columns(recipe, batch, spread, fresh)})
-    batch = credit(recipe, recipe.sampling.keep(shape(recipe, batch)))
+    batch = shape(recipe, recipe.sampling.mark(batch))
+    batch = credit(recipe, recipe.sampling.keep(batch))
     return recipe.sampling.thin(batch) if len(batch) else batch
 
 
