@@ -14,6 +14,10 @@ from tests.learning.words import task
 INFO = {m.name: m for m in anypo.methods() if m.domain in ("language", "any")}
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "reinforce": {"group": 8},
+    "gtpo_token": {"apart": False},
+    "gtpo_trajectory": {"most_entropy": 6.0, "penalty": 0.01},
+    "oblr_po": {"smoothness": 20.0},
+    "risk_po": {"size": 2},
     "rloo": {"group": 8},
     "ppo": {"epochs": 1},
     "gspo": {"clip_low": 0.2, "clip_high": 0.2},
@@ -24,7 +28,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 """Arguments that suit a model of 80 000 weights; what is not named keeps the paper's value."""
 
-BINARY: frozenset[str] = frozenset()
+BINARY: frozenset[str] = frozenset({"grpo_s", "gtpo_token"})
 """Recipes that need answers to be right or wrong."""
 
 STEPS: dict[str, int] = {}

@@ -142,6 +142,7 @@ def gtpo_token(
     base: float = 1.0,
     bonus: float = 0.1,
     eps: float = 1e-8,
+    apart: bool = True,
 ) -> Recipe:
     """Every token has a reward: right ones share a bonus by entropy, wrong ones a penalty.
 
@@ -149,14 +150,15 @@ def gtpo_token(
     kind at the same place; `A = (r − mean)/√(var + eps)` over all right and all wrong tokens apart.
 
     Parameters: `group`, `clip_low`, `clip_high` (DAPO's), `base` 1, `bonus` 0.1 (second-hand),
-    `eps`.
-    Deviations: none known. As published, the two means are 0: which kind a token is of does not
-    show in its advantage, only how its entropy ranks. The length control of the paper's appendix is
+    `eps`, `apart` (yes, the paper's equation 6; without it, ours: one mean over all tokens).
+    Deviations: none known. Where they are standardised apart, both kinds have mean 0: whether an
+    answer was right does not show in the advantage, only how its entropies rank. The length control of the paper's appendix is
     left out. An answer is right if its reward is at least 1. Reference: 2508.04349.
     """
+    within = "sign" if apart else "batch"
     return grpo(group, beta=0).but(
         reward=(EntropyReward("step", base, bonus),),
-        advantage=Return(ahead=1) >> Whiten("sign", eps, ddof=0, under_root=True),
+        advantage=Return(ahead=1) >> Whiten(within, eps, ddof=0, under_root=True),
         surrogate=Clip(clip_low, clip_high),
         aggregate=Mean("step", "batch"),
     )

@@ -7,12 +7,17 @@ from typing import Any
 
 import torch
 
+from anypo.core.batch import Batch
 from anypo.core.neutral import Mean
 from anypo.core.recipe import Recipe
 from anypo.math.solve import trust_region_step
+from anypo.math.step_size import signal_step
+from anypo.pieces.advantage.baseline import Baseline
+from anypo.pieces.advantage.conflict import Conflict
 from anypo.pieces.advantage.gae import GAE, Whiten
 from anypo.pieces.regularizer.kl import KL
 from anypo.pieces.sampling.probe import soft_mean
+from anypo.recipes.group_weights import lens
 
 Function = Callable[..., dict[str, Any]]
 
@@ -26,8 +31,19 @@ def _penalty(**options: Any) -> Recipe:
     return Recipe(regularize=(KL(**options),), aggregate=Mean("step", "batch"))
 
 
+def _conflict(**options: float) -> Recipe:
+    return Recipe(advantage=Conflict(**options) * Baseline())
+
+
+def _lens(alpha: float = 1.0, eps: float = 1e-6) -> Recipe:
+    """The file keeps what multiplies a group's loss apart from its advantage."""
+    return lens(alpha=1.0, eps=eps)
+
+
 ALONE: dict[str, Callable[..., Recipe]] = {
     "gae": _gae,
+    "gtpo-trajectory": _conflict,
+    "lens": _lens,
     **dict.fromkeys(("kl-k1", "kl-k2", "kl-k3", "kl-abs", "kl-k3-straight-through"), _penalty),
 }
 """Pieces that a file tests alone: method → the recipe of nothing else."""
@@ -51,8 +67,30 @@ def _trust_region(
     return dict(zip(names, found, strict=True))
 
 
+def _baselines(
+    rewards: list[float], group: list[int], tau: float, baseline_shift: float
+) -> dict[str, Any]:
+    """Methods of other files whose advantage is an option of `Baseline`, on one-step answers."""
+    one = torch.arange(len(rewards))
+    reward = torch.tensor(rewards, dtype=torch.float64)
+    batch = Batch({"reward": reward}, {"traj": one, "group": torch.tensor(group)})
+    found = {
+        "opmd_mean": Baseline(),
+        "opmd_logavgexp": Baseline(centre="soft", tau=tau),
+        "asymre": Baseline(shift=baseline_shift),
+        "rec_std": Baseline(scale="std", ddof=0),
+        "gbpo_advantage": Baseline(scale="std"),
+        "gbpo_target_adv": Baseline(centre="median", scale="std"),
+        "rpg": Baseline(),
+    }
+    return {name: piece(batch) for name, piece in found.items()}
+
+
 FUNCTIONS: dict[str, Function] = {
+    "group-baselines-b": _baselines,
+    "oblr-po function": signal_step,
     "a-star-po-vstar": _soft_value,
     "trpo": _trust_region,
 }
-"""Functions that a file tests: method → its results by the file's names."""
+"""Functions that a file tests: method → its results by the file's names; `METHOD KIND` where the
+method is a recipe as well."""

@@ -84,10 +84,13 @@ def _row(
     if kind not in RUNNERS:
         return row("not covered", note=f"no runner for kind {kind}")
     try:
-        recipe = configured(method, case["inputs"], resolve)
+        own = f"{method} {kind}"
+        name = own if own in functions.FUNCTIONS else method
+        recipe = configured(name, case["inputs"], resolve)
     except UsageError as error:
         return row("not covered", note=str(error))
-    got = RUNNERS[kind](recipe, case["inputs"])
+    run = RUNNERS[kind] if isinstance(recipe, Recipe) else _function
+    got = run(recipe, case["inputs"])
     expected = {k: v for k, v in case["expected"].items() if not isinstance(v, str)}
     steps = case["inputs"].get("mask")
     errors = {
@@ -190,6 +193,7 @@ def _advantage(recipe: Recipe, inputs: Mapping[str, Any]) -> dict[str, Any]:
         "rank_advantages": advantage,
         "rank_rewards": vectors.padded(batch.scan(batch["reward"], 1.0), mask),
         "rewards": batch.at("traj")["reward"],
+        "calibrated_rewards": batch.at("traj")["reward"],
         "kept": flags[last],
         "kept_groups": torch.isin(groups, batch.id("group")[kept["place"]]).double(),
     }
