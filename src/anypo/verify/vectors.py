@@ -76,6 +76,7 @@ FACTS = {
     "think_len": "think_length",
     "valid_len": "valid_length",
     "hits": "hits",
+    "block_rewards": "parts",
 }
 """Inputs that a reward reports of a trajectory → the name under which pieces read them."""
 
@@ -116,6 +117,7 @@ NAMES = {
     "w_mix": ("mix",),
     "norm_by_std": ("standardise",),
     "natural_baseline": ("natural",),
+    "weight": ("reward.weight",),
 }
 """Hyper-parameters → fields, where those are called otherwise; `axis.field` names the axis too."""
 
@@ -189,6 +191,7 @@ def _translated(name: str, value: Any) -> Any:
 
 def batch_of(inputs: Mapping[str, Any]) -> tuple[Batch, Tensor]:
     """The case's batch, and the mask `[B, T]` that says where its steps stand."""
+    inputs = _by_rank(inputs)
     mask = _mask(inputs)
     if pairs := _in_pairs(inputs):
         return batch_of(pairs)[0], mask
@@ -217,6 +220,8 @@ def batch_of(inputs: Mapping[str, Any]) -> tuple[Batch, Tensor]:
         on_last = torch.where(last, outcome[row], 0.0) if outcome.dim() == 1 else outcome[mask]
         columns[LAST[name]] = on_last
     table = {FACTS[name]: inputs[name] for name in FACTS if name in inputs}
+    if "block_rewards" in inputs:  # written block by block
+        table["parts"] = list(zip(*inputs["block_rewards"], strict=True))
     table["horizon"] = torch.full((count,), UNBOUNDED)
     written = inputs.get("tokens", inputs.get("token_ids"))
     network = {"tokens": [torch.as_tensor(x) for x in written]} if written else {}
@@ -224,7 +229,20 @@ def batch_of(inputs: Mapping[str, Any]) -> tuple[Batch, Tensor]:
 
 
 IDS = frozenset({"rank_id", "segment", "stratum", "block_mask", "bundle", "question"})
-"""Inputs that say which unit a step belongs to."""
+IDS |= frozenset({"rank_advantages"})
+"""Inputs that say which unit a step belongs to, and what is known of such a unit."""
+
+
+def _by_rank(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Advantages of a list's items, each on the steps of its item; steps of none are no steps."""
+    if "rank_advantages" not in inputs:
+        return inputs
+    rank, items = torch.as_tensor(inputs["rank_id"]), torch.tensor(inputs["rank_advantages"])
+    inside = (rank >= 0) & (rank < items.shape[1])
+    of_step = torch.tensor(inputs["rank_advantages"], dtype=FLOAT).gather(1, rank * inside)
+    mask = torch.as_tensor(inputs["mask"]).bool() & inside
+    rest = {k: x for k, x in inputs.items() if k != "rank_advantages"}
+    return {**rest, "advantages": of_step.tolist(), "mask": mask.tolist()}
 
 
 def _ids(inputs: Mapping[str, Any], mask: Tensor) -> dict[str, Tensor]:
@@ -236,6 +254,10 @@ def _ids(inputs: Mapping[str, Any], mask: Tensor) -> dict[str, Tensor]:
         found |= {"stage": stage, "segment": row * (int(stage.max()) + 2) + stage + 1}
     if "hits" in inputs:  # every step is an item of the list
         found |= {"stage": torch.nonzero(mask)[:, 1], "segment": torch.arange(len(row))}
+    if "block_mask" in inputs:
+        stage = torch.as_tensor(inputs["block_mask"]).long().argmax(0)[mask]
+        found |= {"stage": stage, "segment": row * (int(stage.max()) + 1) + stage}
+        found["stratum"] = torch.as_tensor(inputs["stratum"])[stage, row]
     for name in ("bundle", "question"):
         if name in inputs:
             found[name] = torch.as_tensor(inputs[name])[row]
@@ -255,6 +277,9 @@ def _mask(inputs: Mapping[str, Any]) -> Tensor:
         return torch.as_tensor(inputs["mask"]).bool()
     if "lengths" in inputs:
         lengths = torch.as_tensor(inputs["lengths"])
+        return torch.arange(int(lengths.max())) < lengths[:, None]
+    if "tokens" in inputs:
+        lengths = torch.tensor([len(row) for row in inputs["tokens"]])
         return torch.arange(int(lengths.max())) < lengths[:, None]
     shape = torch.as_tensor(next(v for v in inputs.values() if isinstance(v, list))).shape
     return torch.ones(shape if len(shape) == 2 else (shape[0], 1)).bool()
@@ -298,6 +323,14 @@ def preference_batch(inputs: Mapping[str, Any]) -> Batch:
 
 def _both(inputs: Mapping[str, Any], who: str) -> Tensor:
     return torch.tensor(inputs[f"{who}chosen_logp"] + inputs[f"{who}rejected_logp"], dtype=FLOAT)
+
+
+def rectangle(x: Any) -> Tensor:
+    """Numbers of a file as a tensor; rows of unequal length are filled up with zeros."""
+    ragged = isinstance(x, list) and len({len(row) for row in x if isinstance(row, list)}) > 1
+    longest = max(len(row) for row in x) if ragged else 0
+    whole = [[*row, *[0] * (longest - len(row))] for row in x] if ragged else x
+    return torch.as_tensor(whole, dtype=FLOAT)
 
 
 def padded(x: Tensor, mask: Tensor) -> Tensor:

@@ -34,20 +34,27 @@ class Place(Reward):
     scale: float = 1.0
 
     def __post_init__(self) -> None:
+        require(self.fact != "", self, "fact", "the name of a fact")
         require(self.discount in ("off", "log"), self, "discount", "off or log")
+        require(math.isfinite(self.scale), self, "scale", "finite")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The list."""
+        return frozenset({f"fact.{self.fact}"})
 
     def __call__(self, batch: Batch) -> Tensor:
         """The rewards of the parts."""
         if "segment" not in batch.ids:
             raise UsageError("Place needs segments: add Split() to the sampling")
-        lists = facts.values(batch, self.fact, "Place")
+        lists = [x or [] for x in facts.values(batch, self.fact, "Place")]
         stage, traj = batch.id("stage").tolist(), batch.id("traj").tolist()
         ends = batch.last("segment").tolist()
         rewards = [
             self._part(lists[i], k) if end else 0.0
             for i, k, end in zip(traj, stage, ends, strict=True)
         ]
-        return torch.tensor(rewards).to(batch["reward"])
+        return torch.tensor(rewards, dtype=torch.float64).to(batch["reward"])
 
     def _part(self, parts: list[float], k: int) -> float:
         weight = 1 / math.log2(k + 2) if self.discount == "log" else 1.0
