@@ -25,16 +25,23 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "gvpo": {"beta": 0.3},
     "dpo": {"beta": 0.5},
     "dapo": {"group": 8, "rounds": 2, "overlong": 0.0},
+    "apa": {"epochs": 1, "minibatches": 1},
+    "ipo": {"beta": 0.05},
+    "f_dpg": {"beta": 0.02},
+    "remax": {"group": 8, "beta": 0.0},
+    "vc_ppo": {"warmup": 3, "epochs": 1},
+    "rto": {"epochs": 1},
+    "geppo": {"epochs": 1, "minibatches": 4},
 }
 """Arguments that suit a model of 80 000 weights; what is not named keeps the paper's value."""
 
-BINARY: frozenset[str] = frozenset({"grpo_s", "gtpo_token"})
+BINARY: frozenset[str] = frozenset({"aepo", "grpo_s", "gtpo_token"})
 """Recipes that need answers to be right or wrong."""
 
-STEPS: dict[str, int] = {}
+STEPS: dict[str, int] = {"remax": 50}
 """Iterations, where 25 are not enough."""
 
-ELSEWHERE: frozenset[str] = frozenset()
+ELSEWHERE: frozenset[str] = frozenset({"dvpo", "psft"})
 """Recipes that learn from data instead of a reward, with tests of their own."""
 
 
