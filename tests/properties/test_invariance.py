@@ -41,6 +41,7 @@ def recipe_of(name: str) -> Recipe:
 def prepared(recipe: Recipe, batch: Batch, state: State, backend=None) -> Batch:
     """The batch as the loop hands it to the optimizer, with an old policy of its own."""
     with state.policy.using(ToyPolicy(seed=5).snapshot()):
+        batch = recipe.sampling.mark(batch)
         batch = add_frozen(batch, recipe.early_needs, state, backend or Alone())
         batch = shape(recipe, batch)
         needs = recipe.frozen_needs | {"logp_old"}
@@ -109,7 +110,8 @@ def test_first_ratio_is_one_and_gradient_is_the_policy_gradient(name):
     """Before the first update every ratio is exactly 1, so ∂loss/∂logp is that of a plain step."""
     recipe = recipe_of(name)
     state = toy_state(recipe, ToyPolicy())
-    batch = add_frozen(toy_batch([[3, 2], [1, 4]]), recipe.early_needs, state, Alone())
+    batch = recipe.sampling.mark(toy_batch([[3, 2], [1, 4]]))
+    batch = add_frozen(batch, recipe.early_needs, state, Alone())
     batch = shape(recipe, batch)
     needs = recipe.frozen_needs if recipe.wants_old else recipe.frozen_needs - {"logp_old"}
     batch = credit(recipe, add_frozen(batch, needs, state, Alone()))
