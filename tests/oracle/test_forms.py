@@ -17,6 +17,7 @@ import anypo.recipes
 from anypo.core import discover
 from anypo.core.neutral import Groups, Return
 from anypo.core.recipe import Recipe
+from anypo.pieces.advantage.baseline import Baseline
 from anypo.pieces.ratio.ratio import Ratio
 from anypo.pieces.regularizer.kl import KL
 from anypo.pieces.surrogate.clip import Clip
@@ -110,6 +111,18 @@ def test_optimum_of_every_form(form):
         best = forward_optimum(WORLD, OLD, BETA)
         assert (best[0] - tilted(WORLD, OLD, rewards(WORLD, 1 / BETA))[0]).abs().max() > 0.01
     reaches(Expectation(of(form), WORLD, TABLE, mu=OLD), best)
+
+
+@pytest.mark.parametrize("lam", [0.8, 2.0])
+def test_ratio_variance_as_a_brake(lam):
+    """R²VPO: `π/π_old = 1 + Ā/(2λ)`, Ā the mean advantage that an answer gets in its groups."""
+    recipe = METHODS["r2vpo"](group=2, lam=lam).but(advantage=Baseline())
+    best = []
+    for x in WORLD:
+        base, outcome = policy(WORLD, OLD)[x], WORLD.outcomes(x)
+        mean = (outcome - base @ outcome) / 2  # half of the group's mean is the answer's own
+        best.append(base * (1 + mean / (2 * lam)))
+    reaches(Expectation(recipe, WORLD, TABLE, mu=OLD), best)
 
 
 def test_k3_without_its_weight_is_another_objective_off_policy():

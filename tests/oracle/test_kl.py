@@ -16,6 +16,7 @@ import anypo.recipes
 from anypo.core import discover
 from anypo.core.neutral import Groups
 from anypo.core.recipe import Recipe
+from anypo.pieces.ratio.ratio import Ratio
 from anypo.pieces.regularizer.entropy import Entropy
 from anypo.pieces.regularizer.kl import KL
 from anypo.pieces.reward.kl import KLReward
@@ -158,6 +159,16 @@ def test_k1_in_the_reward_is_exact(where, name):
     divergent = slope(divergence(world, ref), table)
     assert divergent.abs().max() > 0.05
     close(found, -(gain(world, table) - BETA * divergent))
+
+
+@pytest.mark.parametrize("where", LOUD)
+def test_k1_in_the_reward_is_exact_off_policy(where):
+    """With whole answers' weights, too: the cost is that of the policy, not of the sampler."""
+    world = LOUD[where]
+    table, ref = world.table(1), world.table(3)
+    recipe = Recipe(reward=(KLReward(BETA),), ratio=Ratio("traj", to="logp_mu"))
+    found = Expectation(recipe, world, table, mu=world.table(2), old=table, ref=ref).gradient()
+    close(found, -(gain(world, table) - BETA * slope(divergence(world, ref), table)))
 
 
 @pytest.mark.parametrize("form", ["k2", "k3"])

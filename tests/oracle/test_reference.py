@@ -18,6 +18,7 @@ from anypo.pieces.advantage.gae import GAE
 from anypo.pieces.ratio.ratio import Ratio
 from anypo.pieces.surrogate.regression import Regression
 from tests.oracle.expectation import Expectation
+from tests.oracle.test_kl import divergence
 from tests.oracle.test_optimum import as_table, policy, reaches, rewards, still, tilted
 from tests.oracle.world import World, answers, arms, chain, close, gain, slope
 
@@ -27,7 +28,7 @@ WORLDS = {"arms": arms(), "answers": answers(), "chain": chain()}
 
 @pytest.mark.parametrize("where", WORLDS)
 def test_the_greedy_answer_is_an_unbiased_baseline(where):
-    """ReMax: reward to go minus the greedy answer's outcome, for every trajectory."""
+    """ReMax: reward to go minus the greedy answer's outcome, with and without a KL."""
     world = WORLDS[where]
     recipe = METHODS["remax"](beta=0.0).but(aggregate=Mean("traj", "batch"))
     table = world.table(1)
@@ -37,6 +38,10 @@ def test_the_greedy_answer_is_an_unbiased_baseline(where):
         return (world.greedy(table, x),)
 
     close(Expectation(recipe, world, table, probed=greedy).gradient(), -gain(world, table))
+    ref, beta = world.table(3), 0.4
+    charged = METHODS["remax"](beta=beta).but(aggregate=Mean("traj", "batch"))
+    found = Expectation(charged, world, table, ref=ref, probed=greedy).gradient()
+    close(found, -(gain(world, table) - beta * slope(divergence(world, ref), table)))
     clamped = METHODS["remax"](beta=0.0, limit=0.3)
     biased = Expectation(clamped, world, table, probed=greedy).gradient()
     assert (biased + gain(world, table)).abs().max() > 0.01
@@ -106,7 +111,7 @@ def test_token_regression_with_a_soft_critic(where, lam):
     """APA: `log π/π_old = λA` at every token; with soft values that is `π_old exp(λR)`."""
     world = WORLDS[where]
     old = world.table(2)
-    recipe = Recipe(advantage=GAE(1.0, 0.0), ratio=Ratio("step"), surrogate=Regression(eta=lam))
+    recipe = METHODS["apa"](adv_coef=lam, kl_coef=0.0).but(advantage=GAE(1.0, 0.0))
     found = Expectation(
         recipe,
         world,
