@@ -17,7 +17,7 @@ from torch import Tensor
 import anypo.recipes
 from anypo.core import discover
 from anypo.core.batch import Batch
-from anypo.core.neutral import Groups, Mean, Reinforce
+from anypo.core.neutral import Groups, Mean, Reinforce, Return
 from anypo.core.recipe import Recipe
 from anypo.engine.problem import Problem
 from anypo.pieces.advantage.baseline import Baseline
@@ -165,6 +165,21 @@ def test_three_policies():
     table, mu, old = world.table(1), world.table(2), world.table(4)
     found = Expectation(recipe, world, table, mu=mu, old=old).gradient()
     close(found, -0.5 * gain(world, table))
+
+
+@pytest.mark.parametrize("name", ["geppo", "ppo_ewma"])
+def test_windows_around_another_policy(name):
+    """Windows too wide to act leave no bias, wherever their centre is; the published ones do."""
+    world = WORLDS["arms"]
+    wide: dict[str, Any] = {"clip": 0.99}
+    policies: dict[str, Any] = {"mu": world.table(2), "old": world.table(8), "ref": world.table(5)}
+    pieces: dict[str, Any] = {"advantage": Return(), "regularize": ()}
+    found = [
+        Expectation(r.but(**pieces), world, world.table(1), **policies).gradient()
+        for r in (of(name, **wide), of(name))
+    ]
+    close(found[0], -gain(world, world.table(1)))
+    assert (found[1] - found[0]).abs().max() > 0.01
 
 
 def test_prompts_without_a_signal_are_made_up_for():
