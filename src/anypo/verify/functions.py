@@ -9,15 +9,20 @@ import torch
 
 from anypo.core.batch import Batch
 from anypo.core.neutral import Mean
+from anypo.core.piece import Piece
 from anypo.core.recipe import Recipe
+from anypo.math import coarse
 from anypo.math.solve import trust_region_step
 from anypo.math.step_size import signal_step
 from anypo.pieces.advantage.baseline import Baseline
 from anypo.pieces.advantage.conflict import Conflict
 from anypo.pieces.advantage.gae import GAE, Whiten
+from anypo.pieces.regularizer.covariance import TopCovariance
 from anypo.pieces.regularizer.kl import KL
 from anypo.pieces.sampling.probe import soft_mean
+from anypo.pieces.surrogate.trust import Trust
 from anypo.recipes.group_weights import lens
+from anypo.recipes.shaping import future_reward_subset, t_spmo
 
 Function = Callable[..., dict[str, Any]]
 
@@ -42,6 +47,7 @@ def _lens(alpha: float = 1.0, eps: float = 1e-6) -> Recipe:
 
 ALONE: dict[str, Callable[..., Recipe]] = {
     "gae": _gae,
+    "s-grpo-subset": t_spmo,
     "gtpo-trajectory": _conflict,
     "lens": _lens,
     **dict.fromkeys(("kl-k1", "kl-k2", "kl-k3", "kl-abs", "kl-k3-straight-through"), _penalty),
@@ -67,6 +73,15 @@ def _trust_region(
     return dict(zip(names, found, strict=True))
 
 
+def _top_divergence(
+    logits: list[Any], topk_ids: list[Any], topk_behavior_logp: list[Any]
+) -> dict[str, Any]:
+    logp = torch.log_softmax(torch.tensor(logits, dtype=torch.float64), -1)
+    of_top = logp.gather(-1, torch.tensor(topk_ids))
+    anchor = torch.tensor(topk_behavior_logp, dtype=torch.float64)
+    return {form: coarse.top(of_top, anchor, form) for form in ("kl", "tv")}
+
+
 def _baselines(
     rewards: list[float], group: list[int], tau: float, baseline_shift: float
 ) -> dict[str, Any]:
@@ -86,10 +101,33 @@ def _baselines(
     return {name: piece(batch) for name, piece in found.items()}
 
 
+def _future_rewards(
+    rewards: list[list[float]], gamma: float, k: int, segment: list[int]
+) -> dict[str, Any]:
+    """Every plan of the recipe on the same rewards; segments are the same in all rows."""
+    reward = torch.tensor(rewards, dtype=torch.float64)
+    rows, steps = reward.shape
+    traj = torch.arange(rows).repeat_interleave(steps)
+    ids = {"traj": traj, "segment": traj * steps + torch.tensor(segment).repeat(rows)}
+    batch = Batch({"reward": reward.flatten()}, ids)
+    plans = ("full", "greedy", "lookahead", "segment")
+    recipes = {plan: future_reward_subset(plan=plan, gamma=gamma, k=k) for plan in plans}
+    return {plan: r.advantage(batch).reshape(rows, steps) for plan, r in recipes.items()}
+
+
+PARTS: dict[type[Piece], str] = {
+    TopCovariance: "selected",
+    Trust: "trust_mask",
+}
+"""Pieces whose own result a file reports beside the loss, and its name there."""
+
+
 FUNCTIONS: dict[str, Function] = {
     "group-baselines-b": _baselines,
     "oblr-po function": signal_step,
     "a-star-po-vstar": _soft_value,
+    "future-reward-subset": _future_rewards,
+    "dppo-topk-divergence": _top_divergence,
     "trpo": _trust_region,
 }
 """Functions that a file tests: method → its results by the file's names; `METHOD KIND` where the

@@ -16,10 +16,12 @@ from torch import Tensor
 from anypo.core import combine
 from anypo.core.batch import Batch
 from anypo.core.errors import UsageError
+from anypo.core.piece import Piece
 from anypo.core.recipe import Recipe
 from anypo.engine.collect import credit, stamped
 from anypo.engine.metrics import clip_fractions
 from anypo.engine.problem import weigh
+from anypo.pieces.advantage.beside import Beside
 from anypo.verify import functions, vectors
 
 TOLERANCE = 1e-8
@@ -87,10 +89,10 @@ def _row(
         own = f"{method} {kind}"
         name = own if own in functions.FUNCTIONS else method
         recipe = configured(name, case["inputs"], resolve)
-    except UsageError as error:
-        return row("not covered", note=str(error))
-    run = RUNNERS[kind] if isinstance(recipe, Recipe) else _function
-    got = run(recipe, case["inputs"])
+        run = RUNNERS[kind] if isinstance(recipe, Recipe) else _function
+        got = run(recipe, case["inputs"])
+    except UsageError as error:  # a method, a field or a column that we do not have
+        return row("not covered", note=str(error).splitlines()[0])
     expected = {k: v for k, v in case["expected"].items() if not isinstance(v, str)}
     steps = case["inputs"].get("mask")
     errors = {
@@ -126,6 +128,9 @@ def configured(
     recipe = base(**arguments)
     rest = {k: v for k, v in inputs.items() if k not in arguments}
     missing = [vectors.unknown(rest, stage) for stage in recipe.stages]
+    for stage in (s for s, m in zip(recipe.stages, missing, strict=True) if not m):
+        with suppress(UsageError):  # another stage may take the values that this one refuses
+            return vectors.configure(stage, rest)
     if all(missing):
         raise UsageError("unknown inputs: " + ", ".join(missing[0]))
     return vectors.configure(recipe.stages[missing.index([])], rest)
@@ -140,7 +145,7 @@ def _named(got: Mapping[str, Any], name: str, expected: Any) -> Any:
 def _error(got: Any, expected: Any, steps: Any = None) -> float:
     """Largest difference; where a position is no step, what a code leaves there says nothing."""
     a = torch.as_tensor(got, dtype=torch.float64)
-    b = torch.as_tensor(expected, dtype=torch.float64)
+    b = vectors.rectangle(expected)
     if a.shape == (len(b) if b.dim() else 0, 1):  # one step per row, written without the axis
         a = a[:, 0]
     if a.shape != b.shape:
@@ -157,6 +162,7 @@ def _prepared(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[Batch, Tensor]
     batch, mask = vectors.batch_of(inputs)
     if "reward" not in batch:
         batch = batch.with_({"reward": _zeros(batch)})
+    batch = recipe.sampling.mark(batch)
     start = {k: v for p in recipe.pieces for k, v in p.init().items()}
     state = {k: v for k, v in stamped(batch, start).items() if k not in batch}
     score = {} if "score" in batch else {"score": batch["reward"]}
@@ -164,7 +170,7 @@ def _prepared(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[Batch, Tensor]
         if value in batch and f"{value}_next" not in batch:
             score |= {f"{value}_next": batch.next(batch[value], within="traj")}
     batch = batch.with_({**score, **state})
-    given = {"token_rewards", "advantages"} & {*inputs}
+    given = {"token_rewards", "advantages", "rank_advantages"} & {*inputs}
     fresh = "logp" in batch and "logp_old" not in batch  # rewards are given before an update
     batch = batch.with_({"logp_old": batch["logp"]}) if fresh and not given else batch
     for piece in () if given else recipe.reward:
@@ -194,6 +200,8 @@ def _advantage(recipe: Recipe, inputs: Mapping[str, Any]) -> dict[str, Any]:
         "rank_rewards": vectors.padded(batch.scan(batch["reward"], 1.0), mask),
         "rewards": batch.at("traj")["reward"],
         "calibrated_rewards": batch.at("traj")["reward"],
+        "transition_advantage": advantage,
+        "unique_transitions": batch.count("edge") if "edge" in batch.ids else 0,
         "kept": flags[last],
         "kept_groups": torch.isin(groups, batch.id("group")[kept["place"]]).double(),
     }
@@ -203,22 +211,49 @@ def _loss(recipe: Recipe, inputs: Mapping[str, Any]) -> dict[str, Any]:
     batch, mask = _prepared(recipe, inputs)
     if "advantage" not in batch and (vectors.OUTCOMES & {*inputs}):
         batch = credit(recipe, batch)
-    # A case about one term says nothing of the others: with zeros in their columns they are 0.
+    batch = batch.with_(_beside(recipe, batch))
+    # A case about one term says nothing of the others: with zeros in their columns they are 0,
+    # and a penalty on the distance to a reference that is not there is none.
+    recipe = recipe.but(regularize=tuple(p for p in recipe.regularize if _has_reference(p, batch)))
     absent = [c for c in ("advantage", *TERMS) if c not in batch]
     return _objective(recipe, batch.with_({c: _zeros(batch) for c in absent}), mask)
 
 
+def _has_reference(piece: Piece, batch: Batch) -> bool:
+    return all(c in batch for c in piece.needs if c.startswith("ref."))
+
+
+def _parts(piece: Piece) -> list[Piece]:
+    """A piece, or those that it combines."""
+    inner = piece.parts if isinstance(piece, combine.Combined) else ()
+    return [q for p in inner for q in _parts(p)] or [piece]
+
+
+def _beside(recipe: Recipe, batch: Batch) -> dict[str, Tensor]:
+    """What the recipe writes beside an advantage that is given, unless the case gives it too."""
+    piece = recipe.advantage
+    if "advantage" not in batch or not isinstance(piece, Beside) or piece.name in batch:
+        return {}
+    return {piece.name: combine.value(piece.other, batch)}
+
+
 def _objective(recipe: Recipe, batch: Batch, mask: Tensor) -> dict[str, Any]:
     objective = recipe.objectives[0]
-    batch = weigh(objective, batch)
+    out: dict[str, Any] = {}
+    for piece in (q for p in (*objective.pieces, objective.aggregate) for q in _parts(p)):
+        if type(piece) in functions.PARTS:
+            out[functions.PARTS[type(piece)]] = vectors.padded(combine.value(piece, batch), mask)
+    batch = weigh(objective, batch.with_({"place": torch.arange(len(batch))}))
     leaves = {c: batch[c].clone().requires_grad_() for c in sorted(objective.live)}
     live = batch.with_(leaves)
     loss = objective.loss(live)
     grads = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
     names = {"logp": "grad_logp", "value": "grad_values"}
-    out: dict[str, Any] = {"loss": loss.detach()}
+    out["loss"] = loss.detach()
     for name, grad in zip(leaves, grads, strict=True):
-        whole = torch.zeros(len(batch)).double() if grad is None else grad
+        whole = torch.zeros(int(mask.sum())).double()  # steps without a weight have no gradient
+        if grad is not None:
+            whole[batch["place"]] = grad
         whole = vectors.padded(whole, mask)
         # A number of the row stands on all of its steps.
         out[names.get(name, f"grad_{name}")] = whole.sum(1) if name in ROW_COLUMNS else whole

@@ -14,7 +14,7 @@ from anypo.core.piece import Advantage, require
 
 
 @dataclass(frozen=True)
-class Beside(Combined):
+class Beside(Combined, Advantage):  # pyright: ignore[reportIncompatibleVariableOverride]
     """An advantage, and a second estimate that is written into a column of its own.
 
     Parameters: `main` (the advantage), `name` (the column, `[N]`, that a surrogate reads), `other`
@@ -41,7 +41,7 @@ class Beside(Combined):
 
 
 @dataclass(frozen=True)
-class Fallback(Combined):
+class Fallback(Combined, Advantage):  # pyright: ignore[reportIncompatibleVariableOverride]
     """An advantage, and another one for the whole units in which it is somewhere too large.
 
     `A_n = main_n`, unless some `|main_m| ≥ limit` in the unit of n: there it is `other_n`.

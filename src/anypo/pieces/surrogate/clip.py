@@ -16,7 +16,8 @@ def clipped(
     ratio: Tensor, advantage: Tensor, low: Tensor | float, high: Tensor | float, dual: float
 ) -> Tensor:
     """`min(r·A, clip(r, low, high)·A)`, and at least `dual·A` where A < 0; shapes `[N]`."""
-    objective = torch.minimum(ratio * advantage, torch.clamp(ratio, low, high) * advantage)
+    bounded = torch.clamp(ratio, low, high)  # pyright: ignore[reportCallIssue, reportArgumentType]
+    objective = torch.minimum(ratio * advantage, bounded * advantage)
     floor = dual * advantage if math.isfinite(dual) else torch.full_like(advantage, -torch.inf)
     return torch.where(advantage < 0, torch.maximum(objective, floor), objective)
 
