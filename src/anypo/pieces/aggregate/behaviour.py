@@ -21,6 +21,7 @@ class Behaviour(Aggregate):
 
     Parameters: `cap` (largest weight, default ∞), `cap_mode` (what happens above it: `mask`, the
     default, takes the step out, though it still counts in a mean; `clamp` lowers the weight).
+    It is its own piece because other weights count steps and do not look at policies.
     Shapes: `[N]`. Reference: decoupled PPO, 2110.00641; caps, AReaL's code.
     """
 

@@ -18,7 +18,8 @@ class Gate(Aggregate):
     A factor on another aggregate, `Mean(…) * Gate()`; the mean still counts every step.
 
     Parameters: `quantile` (default 0.8), `below` (default 0.1; 0 takes those steps out), `column`
-    (default `entropy_old`). Shapes: `[N]`. Reference: EGSPO, 2602.03309.
+    (default `entropy_old`). It is its own piece because a mean weighs steps by their number alone.
+    Shapes: `[N]`. Reference: EGSPO, 2602.03309.
     """
 
     quantile: float = 0.8

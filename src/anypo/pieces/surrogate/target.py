@@ -20,6 +20,7 @@ class Attract(Surrogate):
 
     Parameters: `low`, `high` (distance of the bounds from 1, default 0.2), `temperature` (default
     1; → 0 is a hard step). Reads `target`, which `Beside(…, "target", …)` writes.
+    It is its own piece because a squared error of log-ratios has neither this bound nor this slope.
     Shapes: `[N]`. Reference: bounded-ratio RL, 2604.18578.
     """
 

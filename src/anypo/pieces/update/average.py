@@ -28,7 +28,8 @@ class Averaged(Update):
     Parameters: `inner` (the update rule, default `Adam()`), `name` (of the reference, default
     `ewma`), `decay` (default 0.889: the last 9 steps or so; 0 is the newest weights). The named
     state `NAME_weight` is W. Where a batch is seen more than once, the reference's columns are
-    computed afresh for every update batch. Shapes: none.
+    computed afresh for every update batch. It is its own piece because references are
+    otherwise copies and not averages. Shapes: none.
     Reference: PPO-EWMA, 2110.00641.
     """
 
