@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from anypo.core.method import bounded, method
 from anypo.core.neutral import Groups, Mean, Return
@@ -23,7 +24,9 @@ from anypo.recipes.group_relative import grpo
 
 
 @method(paper="2510.23393", title="max@k policy gradient")
-def max_at_k(group: int = 8, k: int = 2, baseline: str = "off") -> Recipe:
+def max_at_k(
+    group: int = 8, k: int = 2, baseline: Literal["off", "loo", "loo-1"] = "off"
+) -> Recipe:
     """The gradient of the best of k answers, from all the k-subsets of a group.
 
     `L = −(1/#groups) Σ_i s_i Σ_t logp_it`, `s_i = C(n, k)^{−1} Σ_{I ∋ i, |I| = k} max_I r`.
@@ -116,7 +119,7 @@ def risk_po(
     beta: float = 0.8,
     mix: float = 1.5,
     natural: bool = True,
-    credit: str = "std",
+    credit: Literal["std", "uniform", "share"] = "std",
     rate: float = 0.1,
 ) -> Recipe:
     """Mixed value at risk: prompts are bundled, and the lower tail of a bundle's sum counts most.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from anypo.core.method import bounded, method
 from anypo.core.neutral import Groups, Mean
 from anypo.core.recipe import Recipe
@@ -79,7 +81,7 @@ def mapo(
     clip: float = 0.2,
     beta: float = 0.04,
     eps: float = 1e-6,
-    form: str = "parabola",
+    form: Literal["parabola", "tent"] = "parabola",
 ) -> Recipe:
     """Mixed advantage: the z-score where a prompt is uncertain, the relative gain where it is not.
 
@@ -123,7 +125,11 @@ def s_grpo_stable(
 
 @method(paper="2505.12346", title="SEED-GRPO")
 def seed_grpo(
-    group: int = 8, clip: float = 0.2, alpha: float = 0.0417, form: str = "linear", length: int = 0
+    group: int = 8,
+    clip: float = 0.2,
+    alpha: float = 0.0417,
+    form: Literal["linear", "exp"] = "linear",
+    length: int = 0,
 ) -> Recipe:
     """Dr. GRPO whose groups count less the more their answers differ in meaning.
 
@@ -189,14 +195,19 @@ def grpo_lead(
     curve = Curve("logistic", steepness, middle, bottom, top)
     score = Baseline("traj", "group", scale="std", eps=eps)
     hard = (score >> Clamp(low=0.0)) * (SolveRate(0) >> curve)
-    easy = (score >> Clamp(high=0.0)) * (SolveRate(0, of="wrong") >> curve)
+    easy = (score >> Clamp(high=0.0)) * (SolveRate(0, kind="wrong") >> curve)
     return grpo(group, clip, beta=0).but(
         reward=(Brevity(alpha, gate=gate, eps=eps),), advantage=hard + easy
     )
 
 
 @method(paper="2504.02546", title="GPG")
-def gpg(group: int = 8, f_norm: float = 1.0, scale: str = "off", count: str = "groups") -> Recipe:
+def gpg(
+    group: int = 8,
+    f_norm: float = 1.0,
+    scale: Literal["off", "std"] = "off",
+    count: Literal["groups", "rewards"] = "groups",
+) -> Recipe:
     """Group policy gradient: no surrogate, and prompts without a signal do not shrink the step.
 
     `L = −α Σ_it A_i·logp_it / Σ_it 1`, `A_i = (r_i − μ)/F`, `α = #groups / #groups with σ > 0`.

@@ -36,7 +36,7 @@ def _penalty(**options: Any) -> Recipe:
     return Recipe(regularize=(KL(**options),), aggregate=Mean("step", "batch"))
 
 
-def _conflict(**options: float) -> Recipe:
+def _conflict(**options: Any) -> Recipe:
     return Recipe(advantage=Conflict(**options) * Baseline())
 
 

@@ -89,8 +89,7 @@ def _row(
         own = f"{method} {kind}"
         name = own if own in functions.FUNCTIONS else method
         recipe = configured(name, case["inputs"], resolve)
-        run = RUNNERS[kind] if isinstance(recipe, Recipe) else _function
-        got = run(recipe, case["inputs"])
+        got = _results(recipe, kind, case["inputs"])
     except UsageError as error:  # a method, a field or a column that we do not have
         return row("not covered", note=str(error).splitlines()[0])
     expected = {k: v for k, v in case["expected"].items() if not isinstance(v, str)}
@@ -280,6 +279,13 @@ def _reward(recipe: Recipe, inputs: Mapping[str, Any]) -> dict[str, Any]:
     batch, mask = _prepared(recipe, inputs)
     tokens = vectors.padded(batch["reward"], mask)
     return {"rewards": batch.at("traj")["reward"], "token_rewards": tokens}
+
+
+def _results(recipe: Any, kind: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What a case's recipe or function gives."""
+    if isinstance(recipe, Recipe):
+        return RUNNERS[kind](recipe, inputs)
+    return _function(recipe, inputs)
 
 
 def _function(function: functions.Function, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from anypo.pieces.advantage.group import wants_groups
 if TYPE_CHECKING:
     from anypo.core.recipe import Recipe
 
-TRACKED = ("q_low", "q_high")
+TRACKED: tuple[str, ...] = ("q_low", "q_high")
 
 
 @dataclass(frozen=True)

@@ -34,16 +34,16 @@ class SolveRate(Advantage):
     `ρ = (1/k) Σ_i 1[R_i ≥ least]`.
 
     Parameters: `least` (the outcome from which a trajectory is right, default 1; 0: any above 0),
-    `of` (`right`, default, or `wrong`: 1 − ρ). Shapes: `[N]`.
+    `kind` (`right`, default, or `wrong`: 1 − ρ). Shapes: `[N]`.
     Reference: difficulty weights, GRPO-LEAD, 2504.09696.
     """
 
     least: float = 1.0
-    of: Literal["right", "wrong"] = "right"
+    kind: Literal["right", "wrong"] = "right"
 
     def __post_init__(self) -> None:
         require(self.least >= 0, self, "least", "at least 0")
-        require(self.of in ("right", "wrong"), self, "of", "right or wrong")
+        require(self.kind in ("right", "wrong"), self, "kind", "right or wrong")
 
     def check(self, recipe: Recipe) -> None:
         """Groups of at least two."""
@@ -52,7 +52,7 @@ class SolveRate(Advantage):
     def __call__(self, batch: Batch) -> Tensor:
         """The share."""
         right = facts.right(batch, self.least).to(batch["reward"])
-        return batch.mean(right if self.of == "right" else 1 - right, "group", "traj")
+        return batch.mean(right if self.kind == "right" else 1 - right, "group", "traj")
 
 
 @dataclass(frozen=True)
