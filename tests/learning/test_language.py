@@ -32,10 +32,19 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "vc_ppo": {"warmup": 3, "epochs": 1},
     "rto": {"epochs": 1},
     "geppo": {"epochs": 1, "minibatches": 4},
+    "fapo": {"overlong": 0.0},
+    "lapo": {"switch": 12},
+    "concise_r": {"switch": 12, "group": 8},
+    "unlikeliness_reward": {"group": 8},
+    "rank_grpo": {"marker": "x"},
+    "blockwise_advantage": {"marker": "x", "group": 8},
+    "swap": {"marker": "x"},
+    "future_reward_subset": {"group": 8, "k": 4},
 }
 """Arguments that suit a model of 80 000 weights; what is not named keeps the paper's value."""
 
 BINARY: frozenset[str] = frozenset({"aepo", "grpo_s", "gtpo_token"})
+BINARY |= frozenset({"fapo", "lapo", "lc_r1", "concise_r", "gcpo_geometry", "swap"})
 """Recipes that need answers to be right or wrong."""
 
 STEPS: dict[str, int] = {"remax": 50}

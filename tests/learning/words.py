@@ -17,7 +17,8 @@ def task(binary: bool = False) -> Problems:
     The facts of an answer are what a judge could say of it: `process` (the share of vowels, also
     where the answer is not right), `flawed` (an `o` among the vowels), `cluster` (how many vowels),
     `construction` (an `e` is there), and lists over the parts of an answer between its `x`:
-    `parts`, `hits` (a vowel in it), `stratum`, `importance`.
+    `parts`, `hits` (a vowel in it), `stratum`, `importance`. Its thought ends with the first `x`
+    (`think_end`, `think_length`) and could have ended after its first vowel (`valid_length`).
     """
     plain = vowels()
 
@@ -33,6 +34,8 @@ def task(binary: bool = False) -> Problems:
 def facts(text: str, share: float) -> dict[str, Any]:
     """What is said of an answer besides its score."""
     parts = [sum(c in "aeiou" for c in part) / HORIZON for part in text.split("x")]
+    thought, ended, _ = text.partition("x")
+    vowels_at = [k for k, c in enumerate(thought) if c in "aeiou"]
     return {
         "process": share,
         "flawed": "o" in text,
@@ -42,4 +45,7 @@ def facts(text: str, share: float) -> dict[str, Any]:
         "hits": [float(p > 0) for p in parts],
         "stratum": float(parts[0] > 0),
         "importance": parts,
+        "think_end": len(thought) if ended else None,
+        "think_length": len(thought) if ended else 0,
+        "valid_length": vowels_at[0] + 1 if ended and vowels_at else 0,
     }
