@@ -20,6 +20,7 @@ from anypo.core.batch import Batch
 from anypo.core.neutral import Groups, Mean, Reinforce, Return
 from anypo.core.recipe import Recipe
 from anypo.engine.problem import Problem
+from anypo.engine.settings import Settings
 from anypo.pieces.advantage.baseline import Baseline
 from anypo.pieces.ratio.ratio import Ratio
 from anypo.pieces.surrogate.clip import Clip
@@ -316,14 +317,17 @@ ENGINE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", ENGINE)
-def test_the_engine_reaches_the_same_expectation(name):
+@pytest.mark.parametrize("budget", [1, 1000])
+def test_the_engine_reaches_the_same_expectation(name, budget):
     """`Problem.accumulate` on every group, each counted with its probability.
 
-    The engine leaves out steps that it probes to have no gradient; no expectation may notice.
+    The engine leaves out steps that it probes to have no gradient, and takes two passes where a
+    group does not fit into the budget of a pass; no expectation may notice.
     """
     world = WORLDS["answers"]
     recipe = of(name, **ENGINE[name])
     whole = Expectation(recipe, world, world.table(1), mu=world.table(2))
+    whole.state.settings = Settings(prompts=1, token_budget=budget)
     found = torch.zeros_like(whole.parameter)
     for p, batch in whole.drawn:
         whole.parameter.grad = None
