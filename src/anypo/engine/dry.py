@@ -25,8 +25,8 @@ TILTS = (0.0, 5.0, -5.0, 0.5, -0.5, 1.0, 2.0)
 
 SCENES = tuple(product(SPREADS, TILTS))
 HORIZON, LONGEST = 16, 4096
-SHARES = ("cov_ratio",)
-"""Fields that are a share of steps, smaller than one step of a synthetic batch."""
+SHARES = ("cov_ratio", "gate")
+"""Fields that no synthetic batch shows: shares below one step, lengths above its answers."""
 
 GROUPS, TRAJECTORIES = 6, 24
 FLOAT = torch.float64
@@ -61,9 +61,9 @@ def _pieces(recipe: Recipe, horizon: int, fresh: bool) -> Iterator[tuple[str, Te
 
 
 def observed(recipe: Recipe, batch: Batch) -> list[float]:
-    """The numbers that the recipe's pieces keep after they have seen a batch, in a fixed order."""
+    """The numbers that the recipe's pieces keep after a batch seen twice, in a fixed order."""
     state = {k: v for p in recipe.pieces for k, v in p.init().items()}
-    for piece in recipe.pieces if len(batch) else ():
+    for piece in 2 * recipe.pieces if len(batch) else ():  # the first may only set the start
         state = piece.observe(batch, state)
     kept = [state[name] for name in sorted(state)]
     tables = [x if isinstance(x, dict) else {"": x} for x in kept]

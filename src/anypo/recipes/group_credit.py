@@ -127,11 +127,11 @@ def risk_po(
     `A = (mix·v + u)/(mix + 1)/σ_bundle/σ_prompt`, u the slope of the range value at risk between
     two tracked quantiles, v that of the lower tail (see `BundleRisk`).
 
-    Parameters: `group` (5 to 10), `clip`, `size` (prompts of a bundle, 5), `alpha` 0.2, `beta` 0.8
-    (levels of the quantiles; a script has 0.9), `mix` 1.5, `natural` (yes; one script turns it
+    Parameters: `group` (5 to 10), `clip`, `size` (most prompts of a bundle, 5), `alpha` 0.2, `beta`
+    0.8 (levels of the quantiles; a script has 0.9), `mix` 1.5, `natural` (yes; one script turns it
     off), `credit` (`std`; a script has `share`, there sum-mean), `rate` 0.1.
-    Deviations: with fewer prompts than a bundle holds there is one bundle of all. Papers of equal
-    outcome give 0. Reference: 2510.00911.
+    Deviations: bundles are nearly equal parts of the batch. Papers of equal outcome give 0.
+    Reference: 2510.00911.
     """
     risk = BundleRisk(size, alpha, beta, mix, natural, credit=credit, rate=rate)
     return grpo(group, clip, beta=0).but(advantage=risk)
@@ -155,8 +155,9 @@ def gtpo_token(
     Parameters: `group`, `clip_low`, `clip_high` (DAPO's), `base` 1, `bonus` 0.1 (second-hand),
     `eps`, `apart` (yes, the paper's equation 6; without it, ours: one mean over all tokens).
     Deviations: none known. Where they are standardised apart, both kinds have mean 0: whether an
-    answer was right does not show in the advantage, only how its entropies rank. The length control of the paper's appendix is
-    left out. An answer is right if its reward is at least 1. Reference: 2508.04349.
+    answer was right does not show in the advantage, only how its entropies rank. The length control
+    of the paper's appendix is left out. An answer is right if its reward is at least 1.
+    Reference: 2508.04349.
     """
     within = "sign" if apart else "batch"
     return grpo(group, beta=0).but(

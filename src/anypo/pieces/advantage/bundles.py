@@ -31,12 +31,13 @@ class BundleRisk(Advantage):
     `a`, divided by the deviation of its prompt's outcomes (`std`), with `a` (`uniform`), or with a
     share of it by `R − mean R` of its prompt (`share`).
 
-    Parameters: `size` (prompts of a bundle, default 5), `alpha`, `beta` (0.2 and 0.8), `mix` (1.5),
-    `natural` (default yes: no answer is credited above 0), `standardise` (yes), `credit` (`std`),
-    `rate` (0.1: `q ← q + rate · (level − P[S < q])` after each iteration), `eps` (e, 1e-6).
-    Keeps `q_low` and `q_high`: at first the quantiles of each bundle, after the first iteration of
-    all papers. Bundles and papers follow the lots, unless the batch has the id `bundle`. Papers
-    that lack an answer, and papers of equal outcome, get 0 (the published code divides by e there).
+    Parameters: `size` (most prompts of a bundle, default 5; bundles are nearly equal), `alpha`,
+    `beta` (0.2 and 0.8), `mix` (1.5), `natural` (default yes: no answer is credited above 0),
+    `standardise` (yes), `credit` (`std`), `rate` (0.1: `q ← q + rate · (level − P[S < q])` after
+    each iteration), `eps` (e, 1e-6). Keeps `q_low` and `q_high`: at first the quantiles of each
+    bundle, after the first iteration of all papers. Bundles and papers follow the lots, unless the
+    batch has the id `bundle`. Papers that lack an answer, and papers of equal outcome, get 0 (the
+    published code divides by e there).
     Shapes: `[N]`. Reference: RiskPO, 2510.00911. Its own piece because its unit spans prompts.
     """
 
@@ -91,7 +92,8 @@ def _papers(batch: Batch, size: int) -> tuple[Batch, Tensor]:
     bundle = batch.ids.get("bundle")
     if bundle is None:
         number = batch.rank(batch.min(lot, within="group"), "batch", "group").long()
-        bundle = number * max(batch.count("group") // size, 1) // batch.count("group")
+        count = batch.count("group")
+        bundle = number * -(-count // size) // count
     named = Batch(
         {"reward": batch["reward"], **{k: batch[k] for k in TRACKED if k in batch}},
         {**batch.ids, "bundle": bundle, "paper": segments.combine(bundle, place)},
