@@ -42,5 +42,5 @@ class Subset(Aggregate):
         count = batch.sum(kept.double(), within="traj")
         factor = length / count.clamp(min=1)
         if self.unbiased:
-            factor = torch.where(always, 1.0, 1 / self.share).double()
+            factor = torch.where(always, 1.0, torch.full_like(lot, 1 / self.share))
         return torch.where(kept, factor, 0.0)
