@@ -1,64 +1,18 @@
-"""The Flow-GRPO step: the paper's vectors, exact reductions, and an analytic Gaussian."""
+"""The Flow-GRPO step: exact reductions, and an analytic Gaussian."""
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
 
 from anypo.math import kl, sde
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "flow-grpo-image.json"
-CASES = json.loads(VECTORS.read_text())["cases"]
-
-
-def tensors(case: dict, *names: str) -> list[torch.Tensor]:
-    return [torch.tensor(case[name], dtype=torch.float64) for name in names]
-
 
 def close(actual: torch.Tensor, expected) -> None:
     expected = torch.as_tensor(expected, dtype=torch.float64)
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-8)
-
-
-@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
-def test_agrees_with_the_reference_vectors(case):
-    given, expected = case["inputs"], case["expected"]
-    sigmas, x, v, v_new, v_ref, noise, A = tensors(
-        given, "sigmas", "x", "v", "v_new", "v_ref", "noise", "advantages"
-    )
-    t = sigmas[given["step"]]
-    dt = sigmas[given["step"] + 1] - t
-    scale = sde.noise_scale(t, sigmas[1], given["noise_level"])
-    std = sde.step_std(scale, dt)
-    close(scale, expected["s_t"])
-    close(std, expected["std"])
-
-    mean = sde.step_mean(x, v, t, dt, scale)
-    x_next = mean + std * noise
-    close(mean, expected["mean"])
-    close(x_next, expected["x_next"])
-
-    mean_new, mean_ref = (sde.step_mean(x, u, t, dt, scale) for u in (v_new, v_ref))
-    logp, logp_new = (sde.step_logp(x_next, m, std, "mean") for m in (mean, mean_new))
-    close(logp, expected["logp"])
-    close(logp_new, expected["logp_new"])
-    ratio = (logp_new - logp).exp()
-    close(ratio, expected["ratio"])
-
-    # The code divides by scale², the true divergence by std² = scale²·|dt|; both average.
-    dims = mean[0].numel()
-    kl_code = kl.gaussian(mean_new, mean_ref, scale) / dims
-    close(kl_code, expected["kl_code"])
-    close(kl.gaussian(mean_new, mean_ref, std) / dims, expected["kl_true_per_dim"])
-
-    clipped = ratio.clamp(1 - given["clip"], 1 + given["clip"])
-    policy_loss = torch.maximum(-A * ratio, -A * clipped).mean()
-    close(policy_loss, expected["policy_loss"])
-    close(policy_loss + given["beta"] * kl_code.mean(), expected["loss_code"])
 
 
 def test_a_number_per_row_equals_a_number_for_all():
@@ -74,7 +28,7 @@ def test_a_number_per_row_equals_a_number_for_all():
 
 def test_schedules_are_even_or_shifted_and_run_from_noise_to_data():
     close(sde.schedule(5), [1.0, 0.8, 0.6, 0.4, 0.2, 0.0])
-    close(sde.schedule(8, shift=3), CASES[1]["inputs"]["sigmas"])
+    close(sde.schedule(3, shift=3), [1.0, 6 / 7, 0.6, 0.0])  # 3u / (1 + 2u)
 
 
 def test_the_noise_scale_is_capped_by_the_second_time_only_at_the_start():

@@ -16,29 +16,28 @@ from anypo.core.errors import UsageError
 from anypo.verify.verify import files, verify
 
 VECTORS = Path(__file__).parents[1] / "vectors"
-MUST = (
-    "grpo grpo.loss rloo dr-grpo dr-grpo.loss dapo dapo.filter dapo.overlong gspo cispo bapo "
-    "ppo-clip ppo-value-clip gvpo rebel dpo"
-).split()
+FILES = sorted(f.stem for f in VECTORS.glob("*.json"))
+BENT = ("loss", "advantages", "advantages_raw", "rewards", "token_rewards", "kept", "full")
+"""Results of which one is made wrong, the first that a file has."""
 
 
-@pytest.mark.parametrize("name", MUST)
+@pytest.mark.parametrize("name", FILES)
 def test_vectors_agree(name):
     rows = verify(VECTORS / f"{name}.json", recipe)
     assert len(rows) >= 3
     for row in rows:
         assert row.status == "ok", row
-        assert row.error <= 1e-8
+        assert row.error <= row.tolerance <= 1e-6
 
 
-@pytest.mark.parametrize("name", MUST)
+@pytest.mark.parametrize("name", FILES)
 def test_a_wrong_number_in_a_file_is_found(name, tmp_path):
     data = json.loads((VECTORS / f"{name}.json").read_text())
     case = data["cases"][0]["expected"]
-    key = next(k for k in ("loss", "advantages", "rewards", "kept") if k in case)
+    key = next((k for k in BENT if k in case), next(iter(case)))
 
     def bent(x):
-        return [bent(v) for v in x] if isinstance(x, list) else x + 1e-6
+        return [bent(v) for v in x] if isinstance(x, list) else x + 1e-5
 
     case[key] = bent(case[key])
     path = tmp_path / "bent.json"

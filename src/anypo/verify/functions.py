@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from anypo.core.batch import Batch
 from anypo.core.neutral import Mean
 from anypo.core.piece import Piece
 from anypo.core.recipe import Recipe
-from anypo.math import coarse
+from anypo.math import coarse, kl, sde
 from anypo.math.solve import trust_region_step
 from anypo.math.step_size import signal_step
 from anypo.pieces.advantage.baseline import Baseline
@@ -20,6 +21,7 @@ from anypo.pieces.advantage.gae import GAE, Whiten
 from anypo.pieces.regularizer.covariance import TopCovariance
 from anypo.pieces.regularizer.kl import KL
 from anypo.pieces.sampling.probe import soft_mean
+from anypo.pieces.surrogate.clip import clipped
 from anypo.pieces.surrogate.trust import Trust
 from anypo.recipes.group_weights import lens
 from anypo.recipes.shaping import future_reward_subset, t_spmo
@@ -115,6 +117,28 @@ def _future_rewards(
     return {plan: r.advantage(batch).reshape(rows, steps) for plan, r in recipes.items()}
 
 
+def _denoising_step(**given: Any) -> dict[str, Any]:
+    """One step of a flow model as an SDE: its distribution, and the losses on what it drew."""
+    table = {k: torch.tensor(v, dtype=torch.float64) for k, v in given.items() if k != "step"}
+    x, drawn = table["x"], table["noise"]
+    t, then = table["sigmas"][given["step"]], table["sigmas"][given["step"] + 1]
+    scale = sde.noise_scale(t, table["sigmas"][1], given["noise_level"])
+    std = sde.step_std(scale, then - t)
+    mean, new, ref = (
+        sde.step_mean(x, table[k], t, then - t, scale) for k in ("v", "v_new", "v_ref")
+    )
+    x_next = mean + std * drawn
+    logp, logp_new = (sde.step_logp(x_next, m, std) for m in (mean, new))
+    ratio, clip = (logp_new - logp).exp(), given["clip"]
+    objective = clipped(ratio, table["advantages"], 1 - clip, 1 + clip, math.inf)
+    # The code divides by scale², the true divergence by std² = scale²·|dt|; both average.
+    code, true = (kl.gaussian(new, ref, s) / mean[0].numel() for s in (scale, std))
+    loss = -objective.mean()
+    facts = {"s_t": scale, "std": std, "mean": mean, "x_next": x_next, "ratio": ratio}
+    facts |= {"logp": logp, "logp_new": logp_new, "kl_code": code, "kl_true_per_dim": true}
+    return {**facts, "policy_loss": loss, "loss_code": loss + given["beta"] * code.mean()}
+
+
 PARTS: dict[type[Piece], str] = {
     TopCovariance: "selected",
     Trust: "trust_mask",
@@ -129,6 +153,7 @@ FUNCTIONS: dict[str, Function] = {
     "future-reward-subset": _future_rewards,
     "dppo-topk-divergence": _top_divergence,
     "trpo": _trust_region,
+    "flow-grpo-image": _denoising_step,
 }
 """Functions that a file tests: method → its results by the file's names; `METHOD KIND` where the
 method is a recipe as well."""

@@ -16,8 +16,8 @@ from torch import Tensor
 from anypo.core import combine
 from anypo.core.batch import Batch
 from anypo.core.errors import UsageError
-from anypo.core.piece import Piece
-from anypo.core.recipe import Recipe
+from anypo.core.piece import Piece, Reward
+from anypo.core.recipe import Recipe, recorded
 from anypo.engine.collect import credit, stamped
 from anypo.engine.metrics import clip_fractions
 from anypo.engine.problem import weigh
@@ -173,8 +173,18 @@ def _prepared(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[Batch, Tensor]
     fresh = "logp" in batch and "logp_old" not in batch  # rewards are given before an update
     batch = batch.with_({"logp_old": batch["logp"]}) if fresh and not given else batch
     for piece in () if given else recipe.reward:
-        batch = batch.with_({"reward": piece(batch)})
+        batch = batch.with_({"reward": _shaped(piece, batch)})
     return batch, mask
+
+
+def _shaped(piece: Reward, batch: Batch) -> Tensor:
+    """The piece's reward; a case about one term says nothing of costs whose columns it lacks."""
+    try:
+        return piece(batch)
+    except UsageError:
+        if all(c in batch or recorded(c) for c in piece.needs):
+            raise
+        return batch["reward"]
 
 
 def _advantage(recipe: Recipe, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from anypo.core.batch import Batch
+from anypo.core.errors import UsageError
 from anypo.core.piece import LEVELS, LogRatio, require
+
+if TYPE_CHECKING:
+    from anypo.core.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,11 @@ class Standardise(LogRatio):
     def couples(self) -> str:
         """`within`."""
         return self.within
+
+    def check(self, recipe: Recipe) -> None:
+        """Two standardised numbers are always ±√½: only their order would be left."""
+        if (self.over, self.within) == ("traj", "group") and recipe.sampling.group < 3:
+            raise UsageError("standardised log-ratios need groups of at least 3; raise the group")
 
     def __call__(self, batch: Batch) -> Tensor:
         """The standardised log-ratio."""

@@ -18,14 +18,14 @@ class Implicit(Reward):
     trained this is its token reward, whose sum over an answer, where no limit acts, is
     `scale · log(π_policy/π_base)`.
 
-    Parameters: `policy` (the reference that implies the reward, default `dpo`), `base` (what it is
+    Parameters: `policy` (the reference that implies the reward, default `dpo`), `ref` (what it is
     compared with, default `base`), `scale` (default 0.05, RTO's), `limit` (default ∞: off).
     `KLReward` compares the policy that samples; this compares two that stand still.
     Shapes: `[N]`. Reference: RTO, 2404.18922.
     """
 
     policy: str = "dpo"
-    base: str = "base"
+    ref: str = "base"
     scale: float = 0.05
     limit: float = float("inf")
 
@@ -36,11 +36,11 @@ class Implicit(Reward):
     @property
     def needs(self) -> frozenset[str]:
         """Both references, unless the scale is 0."""
-        return frozenset({f"ref.{self.policy}", f"ref.{self.base}"} if self.scale else ())
+        return frozenset({f"ref.{self.policy}", f"ref.{self.ref}"} if self.scale else ())
 
     def __call__(self, batch: Batch) -> Tensor:
         """The reward with what is implied."""
         if not self.scale:
             return batch["reward"]
-        implied = self.scale * (batch[f"ref.{self.policy}"] - batch[f"ref.{self.base}"])
+        implied = self.scale * (batch[f"ref.{self.policy}"] - batch[f"ref.{self.ref}"])
         return batch["reward"] + implied.clamp(-self.limit, self.limit).to(batch["reward"])
