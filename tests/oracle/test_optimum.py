@@ -234,21 +234,32 @@ def test_divergence_in_the_reward_rests_at_the_tilted_reference(where, name):
     assert Expectation(recipe, world, world.table(1), ref=ref).gradient().abs().max() > 0.01
 
 
-def test_rloo_with_its_penalty_in_the_loss():
-    """The same optimum for one-token answers, where k2 has the gradient of the whole KL."""
-    world, beta = WORLDS["arms"], 0.6
+@pytest.mark.parametrize("world", ["arms", "answers"])
+def test_rloo_with_its_penalty_in_the_reward(world):
+    """`π* ∝ ref·exp(R/β)`, whatever the length of an answer."""
+    world, beta = WORLDS[world], 0.6
     ref = world.table(3)
     best = as_table(world, tilted(world, ref, rewards(world, 1 / beta)))
     still(Expectation(METHODS["rloo"](group=2, beta=beta), world, best, ref=ref))
 
 
-def test_rloo_with_its_penalty_in_the_loss_on_longer_answers():
+@pytest.mark.parametrize("estimator", ["k2", "k1+", "k3+"])
+def test_rloo_with_a_penalty_in_the_loss(estimator):
+    """The same optimum for one-token answers, where k2 has the gradient of the whole KL."""
+    world, beta = WORLDS["arms"], 0.6
+    ref = world.table(3)
+    best = as_table(world, tilted(world, ref, rewards(world, 1 / beta)))
+    recipe = METHODS["kl_estimators"](estimator, "loss", group=2, beta=beta)
+    still(Expectation(recipe, world, best, ref=ref))
+
+
+def test_rloo_with_a_penalty_in_the_loss_on_longer_answers():
     """A penalty for each token does not see where the token leads: another optimum."""
     world, beta = WORLDS["answers"], 0.6
     ref = world.table(3)
     best = as_table(world, tilted(world, ref, rewards(world, 1 / beta)))
-    found = Expectation(METHODS["rloo"](group=2, beta=beta), world, best, ref=ref).gradient()
-    assert found.abs().max() > 0.005
+    recipe = METHODS["kl_estimators"]("k2", "loss", group=2, beta=beta)
+    assert Expectation(recipe, world, best, ref=ref).gradient().abs().max() > 0.005
 
 
 @pytest.mark.parametrize("group", [2, 3])

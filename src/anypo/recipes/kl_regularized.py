@@ -14,7 +14,9 @@ from anypo.pieces.advantage.pseudo_reward import PseudoReward
 from anypo.pieces.ratio.ratio import Ratio
 from anypo.pieces.regularizer.derived import Tangent
 from anypo.pieces.regularizer.kl import KL
+from anypo.pieces.reward.kl import KLReward
 from anypo.pieces.surrogate.clip import Clip
+from anypo.recipes.policy_gradient import rloo
 
 Form = Literal["fkl", "rkl", "ufkl", "urkl"]
 
@@ -95,3 +97,35 @@ def f_dpg(
         ratio=Ratio("traj", to="logp_mu"),
         surrogate=Reinforce(),
     )
+
+
+@method(paper="2505.17508", title="KL estimators in reward or loss")
+def kl_estimators(
+    estimator: Literal["k1", "k2", "k3", "abs", "k1+", "k3+"] = "k1",
+    place: Literal["reward", "loss"] = "reward",
+    weighted: bool = False,
+    beta: float = 0.03,
+    group: int = 4,
+) -> Recipe:
+    """RLOO with a KL to the reference by any estimator, in the reward or in the loss.
+
+    With `d = logp − ref`: k1 `d`, k2 `d²/2`, k3 `exp(−d) − 1 + d`, abs `|d|`; a `+` has the value
+    of its estimator and the gradient of k2. In the reward: `r_it −= β·k(d_it)`, no gradient. In the
+    loss: `+ β·k(d_it)` per token, or, weighted, `+ β·(π/π_old)·k(d_it)`.
+
+    Parameters: `estimator`, `place`, `weighted` (the importance weight, with its gradient; in the
+    loss alone), `beta` (0.03, RLOO's), `group` (4).
+    Which is right: k1 in the reward has exactly the gradient of `E[R] − β·KL(π ‖ ref)`. In the
+    loss, on policy and per token, k2 and the `+` forms have that of the KL, k3 that of KL(ref ‖ π),
+    and k1 has none on average; weighted k1 and k3 have that of the KL off policy too.
+    Deviations: verl clamps d at ±20 and k3 at ±10, which kills the gradient beyond; here nothing
+    is clamped. Reference: Schulman, "Approximating KL divergence", 2020; 2505.17508.
+    """
+    if place == "reward":
+        if weighted or "+" in estimator:
+            raise UsageError("in the reward an estimate must be plain: no weight, no `+`")
+        return rloo(group, beta=0).but(reward=(KLReward(beta, estimator),))
+    if place != "loss":
+        raise UsageError(f"place={place!r} must be reward or loss")
+    penalty = KL("base", beta, estimator, weighted=weighted)
+    return rloo(group, beta=0).but(regularize=(penalty,))
