@@ -199,6 +199,8 @@ def test_the_likelier_a_right_answer_the_less_it_earns():
     close(again, outcomes("unlikeliness_reward", batch).tolist())
     wrong = answers(lengths, [0, 1, 0, -1], logp_old=logp)
     close(outcomes("unlikeliness_reward", wrong, beta_rank=1.0), [0, 1, 0, -0.25])
+    pairs = answers([1] * 4, [1] * 4, groups=[0, 0, 1, 1], logp_old=[-2, -1, -4, -3])
+    close(outcomes("unlikeliness_reward", pairs), [1, 0.875, 1, 0.875])
     tied = answers([1, 1], [1, 1], logp_old=[-1, -1])
     assert not advantages("unlikeliness_reward", tied).any()
 

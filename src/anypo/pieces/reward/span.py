@@ -160,5 +160,5 @@ def _targets(piece: Near, batch: Batch, known: dict[str, float]) -> dict[str, fl
     solved, n = batch.take(right), lengths(batch)[right].double()
     median = solved.quantile(n, 0.5, "prompt", "traj")
     found = dict(zip(map(str, solved.id("prompt").tolist()), median.tolist(), strict=True))
-    lower = bool(piece.sigma)
-    return known | {p: min(x, known.get(p, x)) if lower else x for p, x in found.items()}
+    lower = {p: min(x, known[p]) for p, x in found.items() if p in known and piece.sigma}
+    return known | found | lower
