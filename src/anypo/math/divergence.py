@@ -20,7 +20,8 @@ SLOPES: dict[str, Callable[[Tensor], Tensor]] = {
 """`f'(t)` as a function of `log t`, where `t = π/p` and `D_f = E_p[f(t)]`.
 
 `kl` is KL(p ‖ π), f = −log t; `reverse_kl` is KL(π ‖ p), f = t·log t; `js` is twice
-Jensen-Shannon, `tv` total variation, f = |t − 1|/2; `chi_square` is that of p from π, `reverse_chi_square` of π from p.
+Jensen-Shannon, `tv` total variation, f = |t − 1|/2; `chi_square` is that of p from π,
+`reverse_chi_square` of π from p.
 Reference: 2302.08215.
 """
 

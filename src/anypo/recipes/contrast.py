@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 from anypo.core.method import method
@@ -61,7 +62,7 @@ def real(group: int = 8, tau: float = 0.5, beta: float = 0.0) -> Recipe:
     return Recipe(
         sampling=Groups(group),
         advantage=Baseline("traj", "group"),
-        ratio=Ratio("step"),
+        ratio=Ratio("step", cap=math.inf),
         surrogate=Contrast("log_ratio", "logistic", tau),
         regularize=(KL("base", beta, form="k3"),) if beta else (),
         aggregate=Mean("step", "traj", "group", "batch"),

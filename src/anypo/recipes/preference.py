@@ -30,7 +30,7 @@ def dpo(beta: float = 0.1, smoothing: float = 0.0) -> Recipe:
     return Recipe(
         sampling=Groups(2),
         advantage=Baseline("traj", "group"),
-        ratio=Ratio("traj", to="ref.base"),
+        ratio=Ratio("traj", to="ref.base", cap=math.inf),
         surrogate=Preference(beta, smoothing),
         aggregate=Mean("step", "traj", "group", "batch"),
     )

@@ -34,7 +34,7 @@ def gvpo(group: int = 8, beta: float = 0.1) -> Recipe:
     return Recipe(
         sampling=Groups(group),
         advantage=Baseline("traj", "group"),
-        ratio=Ratio("traj"),
+        ratio=Ratio("traj", cap=math.inf),
         surrogate=GroupRegression(beta, eta=1.0, scale=0.5),
         aggregate=Mean("step", "traj", "group"),
     )
