@@ -355,7 +355,7 @@ def test_gbpo_with_a_hard_target_starts_as_ppo_and_pulls_back_beyond_it(ratio, s
 
 def test_gbpo_rests_at_its_target():
     """u = 0: the middle of the bounds, 1.05 between 0.8 and 1.3; log 3 is three quarters up."""
-    recipe = anypo.recipe("gbpo", clip_high=0.3, temperature=2.0)
+    recipe = anypo.recipe("gbpo", clip_high=0.3, tau=2.0)
     loss, _ = evaluate(recipe, at([1.05], [1], target=[0]))
     assert loss == pytest.approx(0, abs=1e-12)
     loss, _ = evaluate(recipe, at([1.0], [3], target=[2 * math.log(3)]))
@@ -393,7 +393,7 @@ def test_gbpo_measures_its_target_from_the_median():
         ("dhpo", {"mix": 1.1}, "mix"),
         ("egspo", {"quantile": 2}, "quantile"),
         ("egspo", {"attenuation": 2}, "below"),
-        ("gbpo", {"temperature": 0}, "temperature"),
+        ("gbpo", {"tau": 0}, "temperature"),
         ("gbpo", {"group": 1}, "group"),
     ],
 )

@@ -314,10 +314,10 @@ def test_lens_normalises_by_length():
 def test_egsw_weighs_by_a_softmax_over_the_group():
     pair = answers([[1, 0]], entropy_old=[0.7, 0.7])
     a, b = z([1.0, 0.0])
-    got = advantage("egsw", pair, alpha=0.0, temperature=a)  # so that A/P is 1 and −1
+    got = advantage("egsw", pair, alpha=0.0, tau=a)  # so that A/P is 1 and −1
     close(got, [a / (1 + math.exp(-2)), b / (1 + math.exp(2))])
     assert 1 / (1 + math.exp(-2)) == pytest.approx(0.880797, abs=1e-6)
-    scaled = advantage("egsw", pair, alpha=0.0, temperature=a, rescale=True)
+    scaled = advantage("egsw", pair, alpha=0.0, tau=a, rescale=True)
     close(scaled, (2 * got).tolist())
 
 
@@ -354,7 +354,7 @@ def test_egsw_sees_differences_of_entropy_only():
         ("gpg", {"f_norm": 0.0}, "above 0"),
         ("gpg", {"count": "tokens"}, "groups or rewards"),
         ("lens", {"alpha": -0.5}, "alpha must be at least 0"),
-        ("egsw", {"temperature": 0.0}, "above 0"),
+        ("egsw", {"tau": 0.0}, "above 0"),
     ],
 )
 def test_bad_arguments_are_refused(name, arguments, words):

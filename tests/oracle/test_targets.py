@@ -163,7 +163,7 @@ def test_gbpo_is_attracted_to_its_target_from_both_sides():
     world = arms(rewards=((1.0, 0.0), (0.0, 1.0)), weights=(0.5, 0.5))
     old = torch.zeros(2, 2, dtype=torch.float64)
     epsilon, temperature = 0.2, 0.5
-    recipe = METHODS["gbpo"](group=2, clip_low=epsilon, clip_high=epsilon, temperature=temperature)
+    recipe = METHODS["gbpo"](group=2, clip_low=epsilon, clip_high=epsilon, tau=temperature)
     step = epsilon * math.tanh(math.sqrt(0.5) / temperature / 2)
     sides = torch.tensor([[1.0, -1.0], [-1.0, 1.0]], dtype=torch.float64)
     best = (0.5 * (1 + step * sides)).log()
@@ -178,6 +178,6 @@ def test_gbpo_with_a_hard_target_starts_as_the_policy_gradient():
     """At ratio 1 the slope is `−|A|·sign(A) = −A`: GRPO's gradient, as long as no target is 1."""
     world = arms(rewards=((1.0, 0.0), (0.0, 1.0)), weights=(0.4, 0.6))
     table = world.table(1)
-    bounded = Expectation(METHODS["gbpo"](group=2, temperature=1e-3), world, table).gradient()
+    bounded = Expectation(METHODS["gbpo"](group=2, tau=1e-3), world, table).gradient()
     grpo = Expectation(METHODS["grpo"](group=2, beta=0.0), world, table).gradient()
     close(bounded, grpo)

@@ -122,9 +122,12 @@ class Batch:
         return how(x[picks], outer[picks], count)[outer]
 
     def _constant(self, x: Tensor, over: str, picks: Tensor) -> None:
+        """Raise unless a unit has one value, to rounding: vector units round equal inputs apart."""
         unit, _ = segments.dense(self.id(over))
-        spread = x.detach()[picks][unit]
-        if not torch.equal(spread.nan_to_num(), x.detach().nan_to_num()):
+        x = x.detach() if x.is_floating_point() else x.double()
+        value, spread = x.nan_to_num(), x[picks][unit].nan_to_num()
+        slack = 64 * torch.finfo(x.dtype).eps
+        if not torch.allclose(value, spread, rtol=slack, atol=slack):
             raise UsageError(
                 f"a statistic over {over!r} needs one value per {over}; collapse it first, for "
                 f"example batch.sum(x, within={over!r})"

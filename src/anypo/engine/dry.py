@@ -212,6 +212,8 @@ def _columns(recipe: Recipe, batch: Batch, spread: float, fresh: bool) -> dict[s
     found |= {"std": 0.5 + _noise(batch, "std").abs(), "lot": torch.arange(len(batch)) / len(batch)}
     for name in {n for n in found if _kind(n) in POSITIVE}:
         found[name] = found[name].abs()
+    if "score_norm" in found:  # one number per trajectory
+        found["score_norm"] = batch.mean(found["score_norm"], within="traj")
     return {**found, "control": (batch.id("group") % 5 == 4).to(FLOAT)}
 
 

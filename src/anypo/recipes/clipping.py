@@ -265,14 +265,14 @@ def egspo(
 
 @method(paper="2604.18578", title="GBPO", aliases=("bounded_ratio_grpo",))
 def gbpo(
-    group: int = 8, clip_low: float = 0.2, clip_high: float = 0.2, temperature: float = 1.0
+    group: int = 8, clip_low: float = 0.2, clip_high: float = 0.2, tau: float = 1.0
 ) -> Recipe:
     """Group bounded-ratio policy optimisation: the ratio is regressed onto a bounded target.
 
-    `t = 1 − ε_l + (ε_l + ε_h)·σ(u)`, `u = (R_i − median_g)/(σ_g·temperature)`,
+    `t = 1 − ε_l + (ε_l + ε_h)·σ(u)`, `u = (R_i − median_g)/(σ_g·tau)`,
     `L = Σ_it |(r − t)·A_i| / Σ_it 1`, `A_i = (R_i − μ_g)/σ_g`: the gradient turns round at r = t.
 
-    Parameters: `group` (8), `clip_low`, `clip_high` (ε, 0.2), `temperature` (1.0; → 0 is a hard
+    Parameters: `group` (8), `clip_low`, `clip_high` (ε, 0.2), `tau` (1.0; → 0 is a hard
     step to one of the bounds): the authors' code.
     Deviations: none; with unequal bounds the target for u = 0 is not 1, as in the code.
     Reference: Bounded Ratio Reinforcement Learning, 2604.18578.
@@ -281,6 +281,6 @@ def gbpo(
     signal = Baseline("traj", "group", scale="std", centre="median")
     return grpo(group, beta=0).but(
         advantage=Beside(main, "target", signal),
-        surrogate=Attract(clip_low, clip_high, temperature),
+        surrogate=Attract(clip_low, clip_high, tau),
         aggregate=Mean("step", "batch"),
     )

@@ -253,7 +253,7 @@ def egsw(
     group: int = 8,
     clip: float = 0.2,
     alpha: float = 0.1,
-    temperature: float = 1.0,
+    tau: float = 1.0,
     eps: float = 1e-6,
     rescale: bool = False,
 ) -> Recipe:
@@ -262,12 +262,12 @@ def egsw(
     `w_i = softmax_g((A_i + α·H_i)/P)`, `A_i ← w_i·A_i`, A the z-score, H the answer's mean entropy.
 
     Sketch: the softmax over advantage plus entropy is the abstract's; where the weight is detached
-    and the values of `alpha` and `temperature` are not known, and those here are ours.
-    Parameters: `group`, `clip`, `alpha` (0.1), `temperature` (P, 1), `eps` (1e-6), `rescale`
+    and the values of `alpha` and `tau` are not known, and those here are ours.
+    Parameters: `group`, `clip`, `alpha` (0.1), `tau` (P, 1), `eps` (1e-6), `rescale`
     (weights of mean 1 instead of sum 1; default no: the step is G times smaller than GRPO's).
     Reference: 2503.22456.
     """
     score = Baseline("traj", "group", scale="std", eps=eps)
     sought = score + bounded("alpha", alpha) * Average("entropy_old")
-    weight = sought >> Softmax(temperature, rescale=rescale)
+    weight = sought >> Softmax(tau, rescale=rescale)
     return grpo(group, clip, beta=0).but(advantage=score * weight)

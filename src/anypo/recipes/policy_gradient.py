@@ -40,17 +40,18 @@ def reinforce(group: int = 1) -> Recipe:
 def rloo(group: int = 4, beta: float = 0.03) -> Recipe:
     """REINFORCE leave-one-out: the baseline is the mean reward of the other G−1 trajectories.
 
-    `A_i = r_i − (Σ_{j≠i} r_j)/(G−1)`, `L = −(1/B) Σ_i A_i Σ_t logp_it + β·KL`.
+    `A_i = r_i − (Σ_{j≠i} r_j)/(G−1)`, `L = −(1/B) Σ_i A_i Σ_t logp_it`, where r is the outcome less
+    `β·Σ_t (logp_old − ref)_it`.
 
-    Parameters: `group` (G, paper 2 or 4), `beta` (KL coefficient, paper 0.03 to 0.1 by task).
-    Deviations: the paper subtracts β·(logp − ref) from the reward of the whole answer; here the
-    penalty is the k2 estimator in the loss, which has the same expected gradient when on policy.
-    Reference: Back to Basics, 2402.14740.
+    Parameters: `group` (G, paper 2 or 4), `beta` (KL coefficient, paper 0.03 to 0.1 by task; 0
+    loads no reference).
+    Deviations: none. Some trainers take the KL out of the baseline, or into the loss: a penalty per
+    token there misses that a token leads to other states. Reference: Back to Basics, 2402.14740.
     """
     return Recipe(
+        reward=(KLReward(beta),) if beta else (),
         sampling=Groups(group),
         advantage=Baseline("traj", "group", leave_one_out=True),
-        regularize=(KL("base", beta, form="k2"),) if beta else (),
     )
 
 
@@ -131,21 +132,21 @@ def reinforce_pp(
 
 
 @method(paper="2310.10505", title="ReMax")
-def remax(beta: float = 0.1, limit: float = math.inf) -> Recipe:
+def remax(group: int = 1, beta: float = 0.1, limit: float = math.inf) -> Recipe:
     """ReMax: the reward of the policy's own greedy answer is the baseline.
 
     `A_it = Σ_{s≥t} r_is − r(x, greedy(x))`, `L = −Σ_it A_it·logp_it / Σ_it 1`, with
     `r_it = r(x, y)·[t last] − β·(logp_old − ref)_it`.
 
-    Parameters: `beta` (KL coefficient in the reward, 0.1, the repository's; 0 loads no reference),
-    `limit` (bound on the advantage, default ∞, the paper; the repository clips the difference of
-    the outcomes at 5).
+    Parameters: `group` (answers per prompt, 1; more share the greedy answer's reward), `beta` (KL
+    coefficient in the reward, 0.1, the repository's; 0 loads no reference), `limit` (bound on the
+    advantage, default ∞, the paper; the repository clips the difference of the outcomes at 5).
     Deviations: the KL is that of the paper, to go; the repository charges each step for its own
     alone. The limit is on the whole advantage, KL included. Reference: 2310.10505.
     """
     return Recipe(
         reward=(KLReward(beta),) if beta else (),
-        sampling=Groups(1) >> Probe("greedy"),
+        sampling=Groups(group) >> Probe("greedy"),
         advantage=Versus("greedy", -limit, limit),
         aggregate=Mean("step", "batch"),
     )

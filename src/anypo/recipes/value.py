@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anypo.core.method import method
-from anypo.core.neutral import Adam, Mean
+from anypo.core.neutral import Adam, Groups, Mean
 from anypo.core.recipe import Recipe
 from anypo.pieces.advantage.gae import GAE, Whiten
 from anypo.pieces.likelihood.heads_only import HeadsOnly
@@ -77,6 +77,7 @@ def vc_ppo(
 
 @method(paper="2502.16944", title="DVPO")
 def dvpo(
+    group: int = 1,
     beta: float = 0.2,
     gamma: float = 1.0,
     lam: float = 0.95,
@@ -92,7 +93,8 @@ def dvpo(
     `L = mean_n max(−A·r, −A·clip(r, 1±ε))`, A the whitened GAE of the frozen V under the reward
     `−β·(logp_old − ref)`: no answer is scored any more.
 
-    Parameters: `beta` (0.2; the code adapts it towards a KL of 6), `gamma` (1), `lam` (0.95),
+    Parameters: `group` (answers per prompt, 1), `beta` (0.2; the code adapts it towards a KL of 6),
+    `gamma` (1), `lam` (0.95),
     `clip` (0.2), `bootstrap` (default no: V after the last step is 0, so the end of a good answer
     is pushed down, as in the code; with it the last step is worth V itself), `warmup` (iterations
     of the first stage, 10: ours), `epochs`, `minibatches` (4 and 4).
@@ -101,6 +103,7 @@ def dvpo(
     are. The code skips a batch whose mean ratio is above 10. Reference: 2502.16944.
     """
     value = ppo(clip, clip, value_coef=1.0, epochs=epochs, minibatches=minibatches)
+    value = value.but(sampling=Groups(group))
     frozen = GAE(gamma, lam, critic="base", bootstrap=bootstrap) >> Whiten(under_root=True)
     policy = value.but(reward=(Bound(0.0), KLReward(beta)), advantage=frozen, regularize=())
     first = value.but(likelihood=HeadsOnly(), surrogate=0.0 * value.surrogate)
