@@ -9,7 +9,7 @@ READY  := $(VENV)/.ready
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test check bench docs clean
+.PHONY: help setup train test mutation check bench overhead faithfulness docs clean
 
 help:            ## these lines
 	@sed -n 's/^\([a-z]*\): .*## /  make \1	/p; s/^\([a-z]*\):  *## /  make \1	/p' Makefile
@@ -38,6 +38,9 @@ test: export OMP_NUM_THREADS = 1
 test: setup      ## the whole suite, the slow tests and the checks included
 	$(BIN)/python -m pytest -m "" -n $(JOBS) --dist worksteal
 
+mutation: setup  ## break every line of arithmetic, one by one, and list what no test notices
+	nice -n 10 $(BIN)/python -m tests.mutation --jobs $(JOBS)
+
 check: setup     ## lint, types, import layers, line budgets: seconds
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-cache  # a cached graph misses files that came later
@@ -46,6 +49,12 @@ check: setup     ## lint, types, import layers, line budgets: seconds
 
 bench: setup     ## how fast this machine is (POLICIES="tiny smollm2-135m")
 	$(BIN)/python -m benchmarks $(POLICIES)
+
+overhead: setup  ## what every recipe's arithmetic costs of an iteration of smollm2-135m
+	$(BIN)/python -m benchmarks.objective_arithmetic
+
+faithfulness: setup  ## docs/faithfulness.md and the package's own record, from the vectors
+	OMP_NUM_THREADS=1 $(BIN)/python -m pages
 
 docs: setup      ## the documentation, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -29,7 +29,7 @@ def said(capsys, *words: str) -> tuple[int, str, str]:
 def test_help_names_every_command(capsys, words):
     code, out, _ = said(capsys, *words)
     assert code == 0
-    for name in ("train", "evaluate", "methods", "show", "diff", "verify", "report"):
+    for name in ("train", "evaluate", "methods", "show", "diff", "cite", "verify", "report"):
         assert f"\n  {name} " in out
 
 
@@ -59,7 +59,7 @@ def test_help_of_a_method_lists_its_own_arguments(capsys):
         ),
         ("diff grpo", "anypo diff needs RIGHT"),
         ("methods --axis Z", "there is no axis 'Z' (axes: A reward"),
-        ("methods --piece Clipp", "no method has the piece 'Clipp'; did you mean Clip?"),
+        ("methods --piece Clipp", "no method has the piece 'Clipp'; did you mean Clip"),
         ("verify absent.json", "absent.json does not exist"),
         ("report absent", "absent holds no run"),
         ("methods --jsn", "--jsn needs a value"),
@@ -83,14 +83,14 @@ def test_terminal_escapes_in_an_error_are_written_out(capsys):
 def test_methods_as_a_table_and_as_json(capsys):
     _, out, _ = said(capsys, "methods")
     row = next(line for line in out.splitlines() if line.split()[:1] == ["ppo"])
-    assert row.split() == ["ppo", "PPO", "1707.06347", "any", "C", "D", "E", "F", "G", "I"]
+    assert row.split() == ["ppo", "PPO", "1707.06347", "any", "--CDEFG-I", "verified"]
     _, out, _ = said(capsys, "methods", "--json")
     entries = {e["name"]: e for e in json.loads(out)}
     assert entries["reinforce"]["axes"] == {}
     assert entries["rloo"]["axes"] == {
+        "reward": ["KLReward"],
         "sampling": ["Groups"],
         "advantage": ["Baseline"],
-        "regularize": ["KL"],
     }
     assert entries["dapo"]["axes"]["sampling"] == ["SamplingChain", "Groups", "Refill"]
 
@@ -100,7 +100,7 @@ def test_methods_as_a_table_and_as_json(capsys):
     [
         ("--axis A", {"dapo"}, {"grpo", "reinforce"}),
         ("--axis update", {"ppo", "flow_grpo"}, {"grpo"}),
-        ("--piece kl", {"grpo", "rloo", "flow_grpo"}, {"dapo", "ppo"}),
+        ("--piece kl", {"grpo", "rpg", "flow_grpo"}, {"dapo", "rloo"}),
         ("--domain generator", {"flow_grpo"}, {"grpo", "ppo"}),
         ("--domain language --piece Clip --axis F", {"grpo"}, {"gspo", "rloo", "ppo"}),
     ],
@@ -119,13 +119,14 @@ def test_show_prints_the_resolved_recipe(capsys):
     assert "E surrogate.low 0.001" in lines
     assert "E surrogate.high 0.0004" in lines
     assert "D ratio.cap 10.0" in lines
-    assert "live columns: logp" in lines
-    assert "frozen columns: logp_old" in lines
-    assert "coupling: one term sees its traj" in lines
-    assert any(
-        line.startswith("E Clip") and "min(r·A, clip(r, 1−low, 1+high)·A)" in line for line in lines
-    )
-    assert "2507.18071" in out
+    assert "live columns logp" in lines
+    assert "frozen columns logp_old" in lines
+    assert "coupling one term sees its traj" in lines
+    clip = lines.index("E Clip PPO's pessimistic minimum of the raw and the clipped term.")
+    assert lines[clip + 1].startswith("min(r·A, clip(r, 1−low, 1+high)·A); with dual = c")
+    assert "papers 2507.18071" in lines
+    assert "kind recipe, domain language" in lines
+    assert "evidence gspo.json, 3 cases, error ≤ 1e-9" in lines
 
 
 def test_show_as_json_is_the_recipe_that_train_would_use(capsys):

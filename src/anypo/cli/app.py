@@ -17,8 +17,9 @@ COMMANDS = {
     "train": "improve a policy on a task; without arguments: the demonstration",
     "evaluate": "greedy accuracy of a policy, with 95 % intervals",
     "methods": "what there is, filtered by axis, piece or domain",
-    "show": "one method: its equations, its pieces, every field",
+    "show": "one method: its equations, its pieces, every field, its source",
     "diff": "the fields in which two methods differ, and what that does to gradients",
+    "cite": "the papers of a method, and what of them was used",
     "verify": "check methods against files of reference numbers",
     "report": "write the report page of a run",
 }

@@ -8,6 +8,7 @@ from typing import Any, TextIO
 
 from rich.box import SIMPLE
 from rich.console import Console
+from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
@@ -52,6 +53,28 @@ def table(
     for row in rows:
         made.add_row(*(v if isinstance(v, Text) else cell(v) for v in row))
     return made
+
+
+def grid(rows: Iterable[tuple[str, str]]) -> Table:
+    """Names and what there is to say of each, without lines; a repeated name is left out."""
+    made = Table.grid(padding=(0, 2))
+    last = ""
+    for name, text in rows:
+        made.add_row(cell("" if name == last else name, style="dim"), cell(text))
+        last = name
+    return made
+
+
+def joined(sentence: str, formula: str) -> Text:
+    """A sentence, and below it a formula where there is one."""
+    return Text("\n").join([cell(sentence), *([cell(formula, style="cyan")] if formula else ())])
+
+
+def python(screen: Console, code: str) -> Any:
+    """Code as it is; in colours where someone looks."""
+    if not screen.is_terminal:
+        return cell(code)
+    return Syntax(visible(code), "python", theme="ansi_dark", background_color="default")
 
 
 def print_json(value: Any) -> None:

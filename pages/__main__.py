@@ -1,0 +1,9 @@
+"""`python -m pages`: write the generated files that are checked in (`make faithfulness`)."""
+
+from __future__ import annotations
+
+from pages.faithfulness import ROOT, write
+
+if __name__ == "__main__":
+    for file in write():
+        print(f"written: {file.relative_to(ROOT)}")

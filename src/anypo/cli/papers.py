@@ -1,0 +1,18 @@
+"""Papers that a text names."""
+
+from __future__ import annotations
+
+import re
+
+PAPER = re.compile(r"\b(?:\d{4}\.\d{4,5}\b|10\.\d{4,9}/[^\s,;)]*[^\s,;).])")
+"""An arXiv id or a DOI."""
+
+
+def papers(paper: str, doc: str) -> dict[str, str]:
+    """The arXiv id or DOI → what the text calls it: a method's own paper, then those it names."""
+    found = dict.fromkeys(PAPER.findall(paper) or [paper], "")
+    for sentence in re.split(r"[;:]\s|\.\s", " ".join(doc.split())):
+        for name in PAPER.findall(sentence):
+            said = sentence.partition(name)[0].strip(" ,(")
+            found[name] = found.get(name) or (said if len(said) <= 60 else "")
+    return found
