@@ -120,6 +120,26 @@ def test_real_calls_an_average_answer_wrong():
     close(grads["logp"], [-1, 2 / 3, 2 / 3])
 
 
+FREE = {"group": 3, "delta": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("real", {"group": 3}), ("disco", FREE), ("disco", {**FREE, "variant": "basic"})],
+    ids=["real", "disco", "basic"],
+)
+def test_prompts_are_compared_apart(name, arguments):
+    """The loss of two prompts is the mean of what each has alone, whatever their order."""
+    recipe = anypo.recipe(name, **arguments)
+    first, second = ([1, 0, 0], [0.3, -0.2, 0.9]), ([1, 1, 0], [-0.7, 0.1, 0.4])
+    both = labelled([1, 1, 0, 1, 0, 0], [0.3, -0.7, -0.2, 0.1, 0.9, 0.4], [0, 1, 0, 1, 0, 1])
+    alone = [evaluate(recipe, labelled(*x)) for x in (first, second)]
+    loss, grads = evaluate(recipe, both)
+    assert loss == pytest.approx((alone[0][0] + alone[1][0]) / 2)
+    close(grads["logp"][0::2], (alone[0][1]["logp"] / 2).tolist())
+    close(grads["logp"][1::2], (alone[1][1]["logp"] / 2).tolist())
+
+
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [

@@ -80,9 +80,8 @@ def _target(piece: PseudoReward, batch: Batch) -> Tensor:
 def _partition(piece: PseudoReward, batch: Batch) -> Tensor:
     """The mean importance weight of the target, this batch included; `[N]`, constant."""
     if piece.z:
-        return torch.full((len(batch),), piece.z, dtype=torch.float64)
+        return torch.full_like(batch["f_z"], piece.z)
     mass = (_target(piece, batch) - batch.sum(batch["logp_mu"], within="traj")).exp()
-    mass = batch.mean(mass, within="traj")  # equal but for the last bit, which vector units round
     count, seen = batch.size("traj", within="batch"), batch["f_seen"]
     here = batch.sum(mass, within="batch", over="traj")
     return (batch["f_z"] * seen + here) / (seen + count)
@@ -91,4 +90,4 @@ def _partition(piece: PseudoReward, batch: Batch) -> Tensor:
 def _pseudo(piece: PseudoReward, batch: Batch) -> Tensor:
     logp = batch.sum(batch["logp_old"], within="traj").double()
     log_t = logp - _target(piece, batch) + _partition(piece, batch).log()
-    return batch.mean(-slope(log_t, piece.f), within="traj")
+    return -slope(log_t, piece.f)

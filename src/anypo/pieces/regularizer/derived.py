@@ -47,6 +47,8 @@ class Tangent(Combined, Regularizer):  # pyright: ignore[reportIncompatibleVaria
         with torch.enable_grad():
             point = (old + gap).detach().requires_grad_()
             penalty = value(self.part, batch.with_({"logp": point})).sum()
+            if not penalty.requires_grad:  # its coefficient is 0
+                return torch.zeros_like(logp)
             (slope,) = torch.autograd.grad(penalty, point)
         return slope * logp
 

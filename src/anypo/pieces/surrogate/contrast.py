@@ -82,8 +82,7 @@ def _compared(piece: Contrast, batch: Batch, score: Tensor, right: Tensor) -> Te
 
 
 def _sum(batch: Batch, x: Tensor) -> Tensor:
-    # Steps of one answer may differ in the last bit after an exponential: vector units round so.
-    return batch.sum(batch.mean(x, within="traj"), within="group", over="traj")
+    return batch.sum(x, within="group", over="traj")
 
 
 def _mean(batch: Batch, x: Tensor, members: Tensor) -> Tensor:
