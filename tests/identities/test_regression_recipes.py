@@ -10,6 +10,7 @@ import torch
 import anypo
 from anypo.core.errors import UsageError
 from anypo.core.neutral import Mean
+from anypo.engine.collect import credit
 from anypo.pieces.ratio.ratio import Ratio
 from anypo.pieces.sampling.probe import soft_mean
 from anypo.pieces.surrogate.regression import Regression
@@ -64,6 +65,18 @@ def test_apa_rests_at_the_scaled_advantage_and_starts_as_a_policy_gradient():
     assert loss == pytest.approx((25 + 100 + 400) / 3)
     fitted = batch.with_({**more, "logp": batch["logp_old"] + 10 * batch["advantage"]})
     close(evaluate(recipe, fitted)[1]["logp"], [0, 0, 0])
+
+
+def test_apas_other_form_weighs_by_the_exponential_of_the_advantage():
+    """`−exp(A/2)·logp`: bad tokens are imitated too, only less; the critic's target stays raw."""
+    recipe = anypo.recipe("apa", form="log", kl_coef=0)
+    batch = steps([1, 1], reward=[2.0, -1.0], logp=[-1, -1], value=[0, 0], value_next=[0, 0])
+    batch = credit(recipe, batch)
+    whitened = 1.5 / math.sqrt(4.5)
+    close(batch["advantage"], [math.exp(whitened / 2), math.exp(-whitened / 2)])
+    close(batch["return"], [2.0, -1.0])
+    _, grads = evaluate(recipe, batch)
+    close(grads["logp"], [-math.exp(whitened / 2) / 2, -math.exp(-whitened / 2) / 2])
 
 
 def test_apas_critic_is_half_the_squared_error_without_a_clip():
@@ -166,7 +179,7 @@ def test_flow_balance_without_a_cap_and_with_a_floor():
         ("a_star_po", {"beta1": 0.0}),
         ("a_star_po", {"beta2": 0.0}),
         ("a_star_po", {"samples": 0}),
-        ("apa", {"adv_coef": 0.0}),
+        ("apa", {"adv_coef": -1.0}),
         ("apa", {"value_coef": 0.0}),
         ("reg_grpo", {"group": 1}),
         ("reg_grpo", {"eps": 0.0}),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
+from anypo.core.errors import UsageError
 from anypo.core.method import method
-from anypo.core.neutral import Groups, Mean
+from anypo.core.neutral import Groups, Mean, Reinforce
+from anypo.core.piece import Off
 from anypo.core.recipe import Recipe
 from anypo.pieces.advantage.baseline import Baseline
+from anypo.pieces.advantage.curve import Curve
 from anypo.pieces.advantage.versus import Versus
 from anypo.pieces.ratio.partition import Partition
 from anypo.pieces.ratio.ratio import Ratio
@@ -81,7 +85,8 @@ def a_star_po(beta1: float = 0.5, beta2: float = 1e-3, samples: int = 8) -> Reci
 
 @method(paper="2306.02231", title="APA")
 def apa(
-    adv_coef: float = 10.0,
+    form: Literal["square", "log"] = "square",
+    adv_coef: float = 0.0,
     kl_coef: float = 0.01,
     value_coef: float = 1.0,
     lam: float = 0.95,
@@ -90,19 +95,24 @@ def apa(
 ) -> Recipe:
     """Advantage-induced policy alignment: every token's log-ratio is fitted to its advantage.
 
-    `L = mean_n [ (log r_n − A_n/λ)² + c_v·½·(V_n − R_n)² ]`, with whitened GAE advantages.
+    `L = mean_n [ (log r_n − A_n/λ)² + c_v·½·(V_n − R_n)² ]`, with whitened GAE advantages; the form
+    `log` has `−exp(A_n/λ)·logp_n` for the square: advantage-weighted regression.
 
-    Parameters: `adv_coef` (1/λ = 10, the code's examples), `kl_coef` (KL in the reward: 0.01,
-    ours; 0 loads no reference), `value_coef` (c_v = 1), `lam` (GAE, 0.95), `epochs`, `minibatches`
-    (4 and 4, PPO's here; unverified).
-    Deviations: none in the objective, which nothing clips. The code's other form (`loss_str=log`,
-    advantage-weighted regression) is left out. Reference: 2306.02231.
+    Parameters: `form` (`square`, the paper's; `log`, the code's other one), `adv_coef` (1/λ;
+    0: 10 for the square, the code's examples, and 0.5 for the log), `kl_coef` (KL in the reward:
+    0.01, ours; 0 loads no reference), `value_coef` (c_v = 1), `lam` (GAE, 0.95), `epochs`,
+    `minibatches` (4 and 4, PPO's here; unverified).
+    Deviations: none in the objective, which nothing clips. Reference: 2306.02231.
     """
-    return ppo(lam=lam, epochs=epochs, minibatches=minibatches).but(
-        reward=(KLReward(kl_coef),) if kl_coef else (),
-        surrogate=Regression(eta=adv_coef),
-        regularize=(ValueLoss(value_coef),),
+    base = ppo(lam=lam, epochs=epochs, minibatches=minibatches).but(
+        reward=(KLReward(kl_coef),) if kl_coef else (), regularize=(ValueLoss(value_coef),)
     )
+    if form == "square":
+        return base.but(surrogate=Regression(eta=adv_coef or 10.0))
+    if form != "log":
+        raise UsageError(f"form={form!r} must be square or log")
+    weight = Curve("exp", adv_coef or 0.5, rising=True)
+    return base.but(advantage=base.advantage >> weight, ratio=Off(), surrogate=Reinforce())
 
 
 @method(paper="2506.07464", title="Reg-GRPO (DeepVideo-R1)")
