@@ -16,6 +16,12 @@ from pathlib import Path
 
 import pytest
 
+import anypo.core
+import anypo.pieces
+from anypo.api import methods
+from anypo.cli.summary import summary
+from anypo.core import discover
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "anypo"
 FREE = {
@@ -196,6 +202,20 @@ def test_the_median_recipe_has_at_most_eleven_lines():
 def test_pieces_are_final_and_used():
     assert subclassed_pieces(read("pieces")) == []
     assert unused_pieces(read("pieces"), read("recipes")) == []
+
+
+CATALOGUE = 397
+"""Methods that the catalogue lists: what shares are shares of (docs/decisions/0008)."""
+
+
+def test_a_piece_of_one_recipe_says_why_and_there_are_few():
+    found = summary([], methods())
+    single = [*found["used_by_one"], *found["used_by_none"]]
+    known = discover.parts(anypo.core, anypo.pieces)
+    texts = {name: " ".join((known[name].__doc__ or "").split()).lower() for name in single}
+    assert [name for name, text in texts.items() if "own piece" not in text] == []
+    assert len(single) <= 0.25 * CATALOGUE
+    assert len(found["escape_hatches"]) <= 0.05 * CATALOGUE
 
 
 # ── and the checkers bite ────────────────────────────────────────────────────────────────────────

@@ -73,7 +73,7 @@ def print_summary(screen: Any, entries: list[dict[str, Any]], as_json: bool) -> 
         ("  of which verified", found["verified"], "they agree with reference numbers"),
         ("pieces", found["pieces"], "combinators left out"),
         ("  used by one recipe", len(found["used_by_one"]), f"{share:.0%}: {single}"),
-        ("  used by no recipe", len(found["used_by_none"]), named["used_by_none"]),
+        ("  used by sketches alone", len(found["used_by_none"]), named["used_by_none"]),
         ("escape hatches", len(found["escape_hatches"]), named["escape_hatches"]),
         ("sketches", len(found["sketches"]), named["sketches"] or "known from an abstract alone"),
     ]

@@ -264,9 +264,7 @@ def egspo(
 
 
 @method(paper="2604.18578", title="GBPO", aliases=("bounded_ratio_grpo",))
-def gbpo(
-    group: int = 8, clip_low: float = 0.2, clip_high: float = 0.2, tau: float = 1.0
-) -> Recipe:
+def gbpo(group: int = 8, clip_low: float = 0.2, clip_high: float = 0.2, tau: float = 1.0) -> Recipe:
     """Group bounded-ratio policy optimisation: the ratio is regressed onto a bounded target.
 
     `t = 1 − ε_l + (ε_l + ε_h)·σ(u)`, `u = (R_i − median_g)/(σ_g·tau)`,

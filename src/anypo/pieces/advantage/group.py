@@ -139,6 +139,7 @@ class AnswerEntropy(Advantage):
     Parameters: `fact` (name of the class that a reward reports, default `cluster`), `each`
     (`answer`, default, or `class`), `relative` (divided by log k, its largest value; default no).
     One answer has entropy 0. Shapes: `[N]`. Reference: semantic entropy in SEED-GRPO, 2505.12346.
+    Its own piece because it counts classes of answers, not tokens.
     """
 
     fact: str = "cluster"

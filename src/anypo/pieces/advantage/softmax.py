@@ -16,7 +16,8 @@ class Average(Advantage):
     """The mean of a model column over the steps of a unit, the same on all of them.
 
     Parameters: `column` (without gradient; default `entropy_old`), `within` (default `traj`).
-    Shapes: `[N]`. Reference: entropy of a sequence, 2503.22456 and 2508.03772.
+    Shapes: `[N]`. Reference: entropy of a sequence, 2503.22456 and 2508.03772. Its own piece
+    because no other lets a model column stand where an advantage does.
     """
 
     column: str = "entropy_old"

@@ -23,6 +23,7 @@ class Subset(Aggregate):
     Parameters: `share` (probability of the steps after the first ones, default 0.4), `first` (how
     many are always kept, default 1), `unbiased` (default no). Steps are chosen by their lot. Use as
     `Mean("step", "traj", "batch") * Subset()`. Shapes: `[N]`. Reference: S-GRPO, 2504.20834.
+    Its own piece because no other weight is drawn.
     """
 
     share: float = 0.4

@@ -52,7 +52,8 @@ class Standardise(LogRatio):
 
     Parameters: `within` (default `group`), `over` (default `traj`; log-ratios must be constant on
     it), `eps` (default 1e-4: it bounds the gradient where all ratios are 1), `ddof` (default 1).
-    Couples `within`. Shapes: `[N]`. Reference: Reg-GRPO, 2506.07464.
+    Couples `within`. Shapes: `[N]`. Reference: Reg-GRPO, 2506.07464. Its own piece because what
+    standardises advantages has no gradient.
     """
 
     within: str = "group"

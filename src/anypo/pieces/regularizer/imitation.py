@@ -22,7 +22,8 @@ class Imitation(Regularizer):
 
     Parameters: `coef` (default 0.2), `within` (the unit, default `group`: for a pair, the chosen
     answer), `mean` (default yes: over the steps of an answer; no: their sum). Couples `within`.
-    Shapes: `[N]`. Reference: RPO, 2405.16436.
+    Shapes: `[N]`. Reference: RPO, 2405.16436. Its own piece because every term of imitation beside
+    another objective is this one.
     """
 
     coef: float = 0.2

@@ -20,7 +20,7 @@ class Implicit(Reward):
 
     Parameters: `policy` (the reference that implies the reward, default `dpo`), `ref` (what it is
     compared with, default `base`), `scale` (default 0.05, RTO's), `limit` (default ∞: off).
-    `KLReward` compares the policy that samples; this compares two that stand still.
+    Its own piece because `KLReward` compares the policy that samples, this two that stand still.
     Shapes: `[N]`. Reference: RTO, 2404.18922.
     """
 

@@ -35,6 +35,7 @@ class Shorter(Reward):
 
     Groups without a right answer earn nothing from `longest`. Raises `UsageError` when no budget is
     known. Shapes: `[N]`. Reference: LC-R1, 2506.14755; all-correct groups, ConciseR, 2505.21178.
+    Its own piece because it pays by the length alone.
     """
 
     weight: float = 1.0

@@ -21,6 +21,7 @@ class Hint(Sampling):
     Parameters: `state` (the named state, a number for each prompt, default `length_target`), `text`
     (what is added; `{}` stands for the number). A prompt of which no number is known stays as it
     is. Use as `Groups(8) >> Hint()`. Reference: LAPO, 2507.15758, whose wording is not ours.
+    Its own piece because nothing else writes into a prompt.
     """
 
     state: str = "length_target"

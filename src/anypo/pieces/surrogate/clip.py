@@ -61,7 +61,8 @@ class BalancedClip(Surrogate):
     Deviation: the paper defines the balance on the share of the positive loss contribution; the
     code, followed here, on the ratio q. Raising `low` can only lower q (it raises max(r, low)), so
     the first loop always runs to its end: it matters through which negatives keep a gradient.
-    Couples the batch: q is a sum over it. Shapes: `[N]`. Reference: BAPO, 2510.18927.
+    Couples the batch: q is a sum over it. Shapes: `[N]`. Reference: BAPO, 2510.18927. Its own piece
+    because its bounds are searched for.
     """
 
     low: float = 0.6
