@@ -1,8 +1,9 @@
 """`python -m tests.mutation`: break every line of arithmetic, and list what nobody notices.
 
 A full run writes `tests/mutation/survivors.json` and `docs/mutation.md`, keeps the reasons that
-were written there, and fails while a sign, a denominator or a group key survives. A run on one file
-or on a sample only prints.
+were written there, and fails while a sign, a denominator or a group key survives. `--again` runs
+its survivors only, after new tests, and brings both up to date. A run on one file or on a sample
+only prints.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="mutants at the same time")
     parser.add_argument("--tests", nargs="*", default=IDENTITIES, help="folders of identities")
     parser.add_argument("--plant", default="", help="JSON list of {file, before, after} instead")
+    parser.add_argument("--again", action="store_true", help="only the survivors of the record")
     parser.add_argument("--list", action="store_true", help="only list the mutants")
     return parser.parse_args(words)
 
@@ -46,6 +48,9 @@ def chosen(options: argparse.Namespace, root: Path) -> list[Mutant]:
         return [planted(root, **each) for each in json.loads(Path(options.plant).read_text())]
     files = [root / f for f in options.file] or sources(root / "src" / "anypo")
     found = [m for f in files for m in mutants(f, root)]
+    if options.again:
+        alive = {tuple(s[k] for k in report.KEY) for s in report.load()["survivors"]}
+        found = [m for m in found if m.key in alive]
     if options.sample:
         found = random.Random(options.seed).sample(found, min(options.sample, len(found)))
     return found
@@ -107,7 +112,8 @@ def main() -> int:
     if options.plant:
         print(json.dumps([list(a) for a in answers]))
         return 0
-    record = report.merged(found, answers, report.load())
+    merge = report.updated if options.again else report.merged
+    record = merge(found, answers, report.load())
     for s in record["survivors"]:
         print(f"{s['file']}:{s['line']} {s['kind']}: {s['original']}  →  {s['mutated']}")
         print(f"    {s['reason'] or 'no reason yet'}")

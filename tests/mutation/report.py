@@ -14,6 +14,9 @@ FILE = Path(__file__).with_name("survivors.json")
 SERIOUS = ("sign", "denominator", "key")
 """Kinds of which none may survive, unless it changes no number."""
 
+KEY = ("file", "original", "mutated")
+"""What tells one survivor of the record from another, as `Mutant.key` does."""
+
 EQUIVALENT = "Equivalent: "
 """How a reason begins that says why a mutant changes no number that can be reached."""
 
@@ -62,6 +65,21 @@ def merged(
         if not killer
     ]
     return {**counts(mutants, verdicts), "survivors": survivors}
+
+
+def updated(
+    mutants: Sequence[Mutant], verdicts: Sequence[tuple[str, str]], before: dict[str, Any]
+) -> dict[str, Any]:
+    """The record of a full run after its survivors were tried again against more tests."""
+    alive = merged(mutants, verdicts, before)
+    files = {f: dict(c) for f, c in before["files"].items()}
+    for m, (killer, _) in zip(mutants, verdicts, strict=True):
+        if killer:
+            files[m.file]["survived"] -= 1
+            files[m.file][killer] += 1
+    names = ("vectors", "identities", "survived")
+    total = {name: sum(c[name] for c in files.values()) for name in names}
+    return {**before, **total, "files": files, "survivors": alive["survivors"]}
 
 
 def _usual(mutant: Mutant) -> str:
