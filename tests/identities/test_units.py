@@ -17,6 +17,7 @@ from anypo.pieces.advantage.baseline import Baseline
 from anypo.pieces.advantage.beside import Fallback
 from anypo.pieces.advantage.bundles import BundleRisk
 from anypo.pieces.advantage.conflict import Conflict
+from anypo.pieces.advantage.curve import Curve
 from anypo.pieces.advantage.gae import GAE, Whiten
 from anypo.pieces.advantage.gauge import Gauge
 from anypo.pieces.advantage.group import AnswerEntropy, Compensate
@@ -26,6 +27,12 @@ from anypo.pieces.advantage.softmax import Softmax
 from anypo.pieces.advantage.spots import Excess
 from anypo.pieces.advantage.win_rate import WinRate
 from anypo.pieces.aggregate.subset import Subset
+from anypo.pieces.ratio.partition import Partition
+from anypo.pieces.ratio.transform import LogClip
+from anypo.pieces.regularizer.covariance import TopCovariance
+from anypo.pieces.surrogate.covariance import CovarianceClip
+from anypo.pieces.surrogate.importance import Importance
+from anypo.pieces.surrogate.regression import PairClip
 from tests.identities.evaluate import evaluate
 from tests.identities.small import close, last, steps
 
@@ -195,6 +202,18 @@ def test_a_kalman_filter_begins_at_its_mean_and_counts_answers():
     close(moved, plain.tolist())
 
 
+def test_a_kalman_filter_reads_an_answer_once_however_long_it_is():
+    """The gains for Q = 1e-5, R = 1e-2, P = 1 and outcomes of 1: .0995, .0705, .0575."""
+    got = per_answer(Kalman()(uneven([1, 1, 1, 1, 1], lot=[k / 10 for k in range(8)])))
+    wanted = [0.09950271891968875, 0.07048054979889717, 0.05751309189784708]
+    assert got.tolist() == pytest.approx(wanted + wanted[:2], rel=1e-9)
+
+
+def test_a_tent_falls_on_both_sides_of_its_middle():
+    batch = steps([1] * 4, reward=[0] * 4, advantage=[0.25, 0.5, 0.75, 1.0])
+    close(Curve("tent")(batch), [0.5, 1, 0.5, 0])
+
+
 def test_pseudo_rewards_see_the_whole_batch():
     """Z is one mean of P/μ over all answers, and so is the baseline that is kept."""
     piece = PseudoReward("reverse_kl", beta=1.0)
@@ -264,6 +283,28 @@ def test_classes_count_answers_of_their_own_group(name):
     near, far = pushed(0.0), pushed(2.0)
     close(far[:3], near[:3].tolist())
     assert near[:3].abs().min() > 0
+
+
+def test_an_importance_weight_is_of_the_whole_answer_unless_said():
+    batch = steps([2, 1], logp=[-1, -2, -1], logp_old=[-1.5, -1, -30])
+    close(Importance()(batch), [math.exp(-0.5)] * 2 + [math.exp(20)])
+    close(Importance("step")(batch)[:2], [math.exp(0.5), math.exp(-1)])
+
+
+@pytest.mark.parametrize(
+    ("piece", "unit"),
+    [
+        (Partition(), "traj"),
+        (LogClip(), "step"),
+        (LogClip(delta=0.2), "traj"),
+        (CovarianceClip(), "batch"),
+        (TopCovariance(), "batch"),
+        (PairClip(), "group"),
+    ],
+    ids=repr,
+)
+def test_a_piece_couples_what_it_compares(piece, unit):
+    assert piece.couples == unit
 
 
 def test_a_pair_that_ties_has_no_pull():
