@@ -70,16 +70,20 @@ def merged(
 def updated(
     mutants: Sequence[Mutant], verdicts: Sequence[tuple[str, str]], before: dict[str, Any]
 ) -> dict[str, Any]:
-    """The record of a full run after its survivors were tried again against more tests."""
+    """The record of a full run after its survivors were tried again against more tests.
+
+    A survivor whose line is no longer there leaves the record.
+    """
     alive = merged(mutants, verdicts, before)
     files = {f: dict(c) for f, c in before["files"].items()}
+    for s in before["survivors"]:
+        files[s["file"]]["survived"] -= 1
     for m, (killer, _) in zip(mutants, verdicts, strict=True):
-        if killer:
-            files[m.file]["survived"] -= 1
-            files[m.file][killer] += 1
+        files[m.file][killer or "survived"] += 1
     names = ("vectors", "identities", "survived")
     total = {name: sum(c[name] for c in files.values()) for name in names}
-    return {**before, **total, "files": files, "survivors": alive["survivors"]}
+    count = {"mutants": sum(total.values())}
+    return {**before, **count, **total, "files": files, "survivors": alive["survivors"]}
 
 
 def _usual(mutant: Mutant) -> str:
