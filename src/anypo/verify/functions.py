@@ -29,7 +29,7 @@ from anypo.recipes.shaping import future_reward_subset, t_spmo
 Function = Callable[..., dict[str, Any]]
 
 
-def _gae(**options: float) -> Recipe:
+def _gae(**options: Any) -> Recipe:
     return Recipe(advantage=GAE(**options) >> Whiten(under_root=True))
 
 

@@ -139,6 +139,9 @@ ORDER = ("surrogate", "regularize", "ratio", "aggregate", "advantage", "reward")
 """Axes in the order in which a hyper-parameter's field is looked for."""
 
 
+VARIANTS = {"advantages_verl_nonzero_reward_alpha": {"count": "rewards"}}
+"""Results that a file has of another form of its method → that form's arguments."""
+
 WORDS = {"ipo_mean": {"mean": True}, "ipo_sum": {"mean": False}, "sppo": {"soft": True}}
 """Names that files give to a variant of a loss → arguments of the method."""
 

@@ -90,6 +90,10 @@ def _row(
         name = own if own in functions.FUNCTIONS else method
         recipe = configured(name, case["inputs"], resolve)
         got = _results(recipe, kind, case["inputs"])
+        for key, form in vectors.VARIANTS.items():
+            if key in case["expected"]:
+                other = configured(name, {**case["inputs"], **form}, resolve)
+                got[key] = _results(other, kind, case["inputs"])["advantages"]
     except UsageError as error:  # a method, a field or a column that we do not have
         return row("not covered", note=str(error).splitlines()[0])
     expected = {k: v for k, v in case["expected"].items() if not isinstance(v, str)}
