@@ -12,7 +12,7 @@ import anypo
 from anypo.core.neutral import Return
 from anypo.engine.collect import credit
 from anypo.math import coarse, subsets
-from anypo.math.solve import trust_region_step
+from anypo.math.solve import TINY, conjugate_gradient, trust_region_step
 from anypo.pieces.advantage.baseline import Baseline
 from anypo.pieces.advantage.beside import Fallback
 from anypo.pieces.advantage.bundles import BundleRisk
@@ -74,6 +74,13 @@ def test_no_slope_no_step():
     found = trust_region_step(lambda v: 2 * v, torch.zeros(3, dtype=F64))
     close(found.step, [0, 0, 0])
     assert found.scale.isfinite()
+
+
+def test_one_round_of_conjugate_gradient_divides_by_what_guards_it():
+    """With A = 1 the first step is 1/(1 + 1e-8) of the way."""
+    target = torch.tensor([3.0, -4.0], dtype=F64)
+    got = conjugate_gradient(lambda v: v, target, iterations=1)
+    close(got, (target / (1 + TINY)).tolist())
 
 
 def test_subsets_without_a_member_need_one_more():
@@ -283,6 +290,14 @@ def test_classes_count_answers_of_their_own_group(name):
     near, far = pushed(0.0), pushed(2.0)
     close(far[:3], near[:3].tolist())
     assert near[:3].abs().min() > 0
+
+
+def test_classes_of_a_group_far_below_another_one_are_still_told_apart():
+    batch = steps(
+        [1] * 4, [0, 0, 1, 1], reward=[1, 0, 1, 0], logp=[-1, -2, -2000, -2001], logp_old=[-1] * 4
+    )
+    recipe = anypo.recipe("disco", group=2, score="logp", tau=1.0).but(regularize=())
+    close(evaluate(recipe, batch)[1]["logp"], [-0.5, 0.5, -0.5, 0.5])
 
 
 def test_an_importance_weight_is_of_the_whole_answer_unless_said():
