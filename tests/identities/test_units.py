@@ -134,6 +134,12 @@ def test_conflicts_are_a_groups_own():
     close(Conflict()(batch), [1.0] * 8)
 
 
+def test_a_conflict_wants_both_sides_of_its_own_group():
+    """Both answers of one group are better than all of the other: sides are the group's."""
+    batch = tokens(steps([1] * 4, [0, 0, 1, 1], reward=[5, 4, 1, 0]), [[7], [7], [8], [8]])
+    close(Conflict()(batch), [4, 0, 4, 0])
+
+
 def test_a_side_is_against_the_mean_of_the_groups_answers():
     """Outcomes 1, 0, 0 of 1, 1 and 4 tokens: the mean is ⅓ of answers; by tokens it were ⅙."""
     batch = steps([1, 1, 4], reward=last([1, 1, 4], [0.25, 0, 0.5]))
@@ -183,6 +189,8 @@ def test_signals_are_counted_by_answers_and_by_size():
     """verl's count: answers over those whose reward is not 0; ours: groups over those with A."""
     batch = uneven([1, 0, 0, 0, -1], advantage=[1, 1, 0, 0, 0, 0, 0, -1])
     close(Compensate(count="rewards")(batch)[:2], [2.5, 2.5])
+    both = uneven([0, 0, 0, 1, 0], advantage=[0, 0, -1, -1, 1, 1, 1, -1])
+    close(Compensate()(both)[2:4], [-1, -1])  # a group that is only pushed down has a signal
     only_bad = uneven([0, 0, 0, 1, 0], advantage=[0, 0, -1, -1, 0, 0, 0, 0])
     close(Compensate()(only_bad)[2:4], [-2, -2])
     dense = steps([2, 1], reward=[1, -1, 2], advantage=[1, 1, 1])  # 1 − 1 is no reward
@@ -198,6 +206,16 @@ def test_the_best_of_k_of_uneven_groups():
     close(got[3:], [3 - 0, 3 - 3])
     spread = per_answer(piece(uneven([1, 2, 6, 0, 0])))
     assert float(spread[:3].abs().max()) > 0 and spread[3:].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("baseline", ["loo", "loo-1"])
+@pytest.mark.parametrize("level", [0.1, 0.7, 1 / 3])
+def test_equal_outcomes_have_exactly_no_share_in_the_best(baseline, level):
+    """Whatever another group has, above or below."""
+    for other in (-5.0, 5.0):
+        outcomes = [level] * 7 + [other, other + 1, other + 3, other]
+        batch = steps([1] * 11, [0] * 7 + [1] * 4, reward=outcomes)
+        assert MaxAtK(3, baseline)(batch)[:7].tolist() == [0.0] * 7
 
 
 def test_a_kalman_filter_begins_at_its_mean_and_counts_answers():
@@ -249,8 +267,8 @@ def test_excess_is_measured_against_the_groups_own_right_answers():
         lengths,
         groups,
         {"importance": [[1.0]] * 4},
-        reward=last(lengths, [1, 1, 0, 0]),
-        score=last(lengths, [1, 1, 0, 0]),
+        reward=last(lengths, [1, 1, 0, 1]),
+        score=last(lengths, [1, 1, 0, 1]),
     )
     traj = batch.id("traj")
     batch = replace(batch, ids={**batch.ids, "segment": traj, "stage": torch.zeros_like(traj)})

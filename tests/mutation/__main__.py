@@ -2,8 +2,8 @@
 
 A full run writes `tests/mutation/survivors.json` and `docs/mutation.md`, keeps the reasons that
 were written there, and fails while a sign, a denominator or a group key survives. `--again` runs
-its survivors only, after new tests, and brings both up to date. A run on one file or on a sample
-only prints.
+its survivors only (of some files, with `--file`), after new tests, and brings both up to date. Any
+other run on one file, or on a sample, only prints.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ def main() -> int:
         print(f"{s['file']}:{s['line']} {s['kind']}: {s['original']}  →  {s['mutated']}")
         print(f"    {s['reason'] or 'no reason yet'}")
     print("\n".join(report.table(record)))
-    if not (options.file or options.sample or options.tests != IDENTITIES):
+    whole = options.again or not options.file
+    if whole and not (options.sample or options.tests != IDENTITIES):
         report.write(record, ROOT)
     unsafe = report.open_ones(record["survivors"])
     print(f"{len(unsafe)} signs, denominators and keys that survive and change a number")

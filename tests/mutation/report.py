@@ -70,20 +70,23 @@ def merged(
 def updated(
     mutants: Sequence[Mutant], verdicts: Sequence[tuple[str, str]], before: dict[str, Any]
 ) -> dict[str, Any]:
-    """The record of a full run after its survivors were tried again against more tests.
+    """The record of a full run after survivors of some files were tried again with more tests.
 
-    A survivor whose line is no longer there leaves the record.
+    A survivor of these files whose line is no longer there leaves the record.
     """
-    alive = merged(mutants, verdicts, before)
+    tried = {m.file for m in mutants}
+    alive = merged(mutants, verdicts, before)["survivors"]
     files = {f: dict(c) for f, c in before["files"].items()}
-    for s in before["survivors"]:
-        files[s["file"]]["survived"] -= 1
+    for file in tried:
+        files[file]["survived"] = 0
     for m, (killer, _) in zip(mutants, verdicts, strict=True):
         files[m.file][killer or "survived"] += 1
+    others = [s for s in before["survivors"] if s["file"] not in tried]
     names = ("vectors", "identities", "survived")
     total = {name: sum(c[name] for c in files.values()) for name in names}
     count = {"mutants": sum(total.values())}
-    return {**before, **count, **total, "files": files, "survivors": alive["survivors"]}
+    survivors = sorted([*others, *alive], key=lambda s: (s["file"], s["line"]))
+    return {**before, **count, **total, "files": files, "survivors": survivors}
 
 
 def _usual(mutant: Mutant) -> str:
