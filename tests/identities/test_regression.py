@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from anypo.pieces.surrogate.regression import GroupRegression, Preference, Regression
+from anypo.pieces.surrogate.regression import (
+    GroupRegression,
+    PairClip,
+    Preference,
+    Regression,
+)
 from tests.identities.small import close, steps
 
 
@@ -37,3 +42,8 @@ def test_a_regression_is_minus_the_squared_residual():
 @pytest.mark.parametrize("piece", [GroupRegression(), Preference()], ids=["regression", "pairs"])
 def test_groups_are_coupled(piece):
     assert piece.couples == "group"
+
+
+def test_a_pair_of_equal_lots_has_no_first_and_no_pull():
+    batch = steps([1, 1], log_ratio=[0.3, -0.3], advantage=[1, -1], lot=[0.5, 0.5])
+    close(PairClip()(batch), [0, 0])
