@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("recipes", nargs="*", help="default: every language recipe")
     parser.add_argument("--policy", default="smollm2-135m")
     parser.add_argument("--task", default="arithmetic")
-    parser.add_argument("--rounds", type=int, default=5, help="iterations that are measured")
+    parser.add_argument("--rounds", type=int, default=3, help="iterations that are measured")
     options = parser.parse_args()
     task = load_task(options.task, seed=0)
     policy = load_policy(options.policy, task=task)
@@ -103,6 +103,7 @@ def measured(
     ):
         loop.train(base, task, policy, Local(task), settings, Path(out), watch)
     whole = statistics.median(iterations)
+    print(f"groups of {group}: {1e3 * whole:.0f} ms an iteration", flush=True)
     for name in names:
         medians = {phase: statistics.median(x) for phase, x in spent[name].items()}
         yield name, group, calls[name][0], whole, medians
