@@ -49,7 +49,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return markdown
     rows = (row.split("\t") for row in api.ACRONYMS.read_text("utf-8").splitlines())
     planned = {row[1] for row in rows} | {p.file.split(".")[0] for p in proofs().get("", ())}
-    return linked(markdown, {i.name: methods.path(i) for i in api.methods()}, planned)
+    return linked(noted(markdown), {i.name: methods.path(i) for i in api.methods()}, planned)
 
 
 def linked(markdown: str, known: Mapping[str, str], planned: Collection[str]) -> str:
@@ -63,3 +63,15 @@ def linked(markdown: str, known: Mapping[str, str], planned: Collection[str]) ->
         return f"{found[0]} (not here yet)" if slug in planned else found[0]
 
     return re.sub(r"(?<![\[`])`([a-z0-9_-]+)`(?!`)", link, markdown)
+
+
+def noted(markdown: str) -> str:
+    """Tests named in brackets become footnotes: their names are longer than a column is wide."""
+    notes: dict[str, int] = {}
+
+    def mark(found: re.Match[str]) -> str:
+        tests = re.findall(r"`([^`]+)`", found[0])
+        return ", ".join(f"[^{notes.setdefault(test, len(notes) + 1)}]" for test in tests)
+
+    text = re.sub(r" \((?:`tests/[^`]+::\w+`(?:, )?)+\)", mark, markdown)
+    return text + "\n" + "".join(f"[^{number}]: `{test}`\n" for test, number in notes.items())

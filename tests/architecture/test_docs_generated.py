@@ -174,6 +174,12 @@ def test_what_is_recommended_exists():
             pytest.fail(f"choose.md: {error}")
 
 
+def test_a_sketch_is_recommended_as_a_sketch():
+    page = (ROOT / "docs" / "choose.md").read_text("utf-8")
+    sketches = {i.name for i in anypo.methods() if i.kind == "sketch"}
+    assert [n for n in recommended() & sketches if f"`{n}` (sketch)" not in page] == []
+
+
 def test_evidence_names_tests_that_exist():
     page = (ROOT / "docs" / "choose.md").read_text("utf-8")
     named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page)
@@ -187,6 +193,13 @@ def test_names_become_links_and_what_is_missing_says_so():
     linked = hooks.linked(page, {"dr_grpo": "methods/dr-grpo.md"}, {"spo-selfplay"})
     shown = "| [`dr-grpo`](methods/dr-grpo.md), `spo_selfplay` (not here yet) | `logp` "
     assert linked == f"{shown}| [`dr_grpo`](x.md) |"
+
+
+def test_tests_become_footnotes_each_with_one_number():
+    page = "| a (`tests/x.py::f`, `tests/y.py::g`) | b (`tests/x.py::f`), see `tests/z.py` |\n"
+    text, notes = hooks.noted(page).split("\n\n")
+    assert text == "| a[^1], [^2] | b[^1], see `tests/z.py` |"
+    assert notes == "[^1]: `tests/x.py::f`\n[^2]: `tests/y.py::g`\n"
 
 
 # ── faithfulness ─────────────────────────────────────────────────────────────────────────────────
