@@ -334,6 +334,16 @@ def test_pairs_make_a_preference_task(tmp_path):
     says("holds pairs", dataset=tmp_path / "pairs.jsonl", reward=lambda completions: [])
 
 
+def test_completions_make_a_task_of_demonstrations_unless_a_reward_is_given(tmp_path):
+    rows = [{"prompt": f"q{n}", "completion": f"a{n}"} for n in range(6)]
+    path = jsonl(tmp_path / "shown.jsonl", rows)
+    task = load_task(dataset=path, held_out=1)
+    assert (task.kind, len(task.train), len(task.held_out)) == ("demonstration", 5, 1)
+    assert task.settings()["kind"] == "demonstration"
+    judged = load_task(dataset=path, reward=lambda completions: [0.0] * len(completions))
+    assert judged.kind == "language"
+
+
 def test_rows_without_anything_to_judge_by_are_refused(sums, tmp_path):
     says(r"sums\.jsonl, row 1: nothing says what is right: name a reward", dataset=sums)
     path = jsonl(tmp_path / "v.jsonl", [{"prompt": "a", "ground_truth": {"numbers": [1]}}])

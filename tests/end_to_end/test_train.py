@@ -83,6 +83,61 @@ def test_dpo_learns_the_pairs_of_a_file(tmp_path):
     assert losses[-1] < 0.1
 
 
+def demonstrations(path: Path) -> Path:
+    """Nine words, each answered by its first letter, written large."""
+    words = ["apple", "berry", "cherry", "dates", "elder", "figs", "grape", "hazel", "iris"]
+    rows = [{"prompt": w, "completion": w[0].upper() + "!"} for w in words]
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    return path
+
+
+def test_psft_says_what_was_demonstrated(tmp_path):
+    file = demonstrations(tmp_path / "shown.jsonl")
+    run = anypo.train(
+        "psft", policy="tiny", dataset=file, steps=40, prompts=6, out=tmp_path / "run"
+    )
+    rows = run.metrics
+    assert rows[0]["nll"] > 2 and rows[-1]["nll"] < 0.05
+    assert all(row["reward"] == 1.0 and "entropy" not in row for row in rows)
+    kept = read_rows(tmp_path / "run" / "completions" / "step_00001.parquet")
+    assert all(row["completion"] == row["prompt"][0].upper() + "!" for row in kept)
+    prompts = sorted({r["prompt"] for r in kept})
+    said = run.policy.generate(prompts, 1, 4, keys=[0] * len(prompts), temperature=0.0)
+    assert [c.text for c in said] == [p[0].upper() + "!" for p in prompts]
+    assert all(c.finished for c in said)
+
+
+def test_one_step_of_psft_is_a_step_of_supervised_fine_tuning(tmp_path):
+    """REINFORCE on demonstrations is the likelihood itself; before it moves, so is PSFT."""
+    file = demonstrations(tmp_path / "shown.jsonl")
+    norms = []
+    for name, recipe in (
+        ("psft", anypo.recipe("psft", minibatches=1)),
+        ("sft", anypo.recipe("reinforce").but(aggregate=anypo.recipe("psft").aggregate)),
+    ):
+        run = anypo.train(
+            recipe, policy="tiny", dataset=file, steps=3, prompts=6, out=tmp_path / name
+        )
+        norms.append([row["grad_norm"] for row in run.metrics])
+    assert norms[0] == pytest.approx(norms[1], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("grpo", "compares answers to one prompt"),
+        ("dpo", "compares answers to one prompt"),
+        ("remax", "asks for further answers"),
+        ("ppo", "learns a critic"),
+        ("rto", "compares answers to one prompt"),
+    ],
+)
+def test_demonstrations_are_refused_by_recipes_that_sample(name, why, tmp_path):
+    file = demonstrations(tmp_path / "shown.jsonl")
+    with pytest.raises(UsageError, match=f"{why}.*choose psft, or give a reward function"):
+        anypo.train(name, policy="tiny", dataset=file, out=tmp_path / "run")
+
+
 def test_a_dataset_with_a_reward_file_is_learned(tmp_path):
     lines = [json.dumps({"prompt": f"say {c}", "wanted": "aeiou"}) for c in "bcdfghjklmnp"]
     (tmp_path / "rows.jsonl").write_text("\n".join(lines))

@@ -67,6 +67,16 @@ def test_chosen_and_rejected_make_a_preference_task(part):
     assert check([row], "f") == ([row], "preference")
 
 
+@pytest.mark.parametrize("part", ["text", CHAT])
+def test_completions_are_demonstrations_unless_something_judges(part):
+    row = {"prompt": part, "completion": part}
+    assert check([row], "f") == ([row], "demonstration")
+    assert check([row], "f", judged=True) == ([row], "language")
+    truth = row | {"reward_model": {"ground_truth": "1"}}
+    assert check([truth], "f")[1] == "language"
+    assert check([row | {"chosen": part, "rejected": part}], "f")[1] == "preference"
+
+
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
@@ -89,6 +99,8 @@ def test_chosen_and_rejected_make_a_preference_task(part):
         ([{"prompt": "a", "chosen": "b"}], "line 1: no 'rejected'"),
         ([{"chosen": "b", "rejected": "c"}], "line 1: no 'prompt'"),
         ([{"prompt": "a", "chosen": 1, "rejected": "c"}], "the chosen is a number"),
+        ([{"prompt": "a", "completion": "b"}, {"prompt": "a"}], "line 2: no 'completion'"),
+        ([{"prompt": "a", "completion": 1}], "the completion is a number"),
     ],
 )  # fmt: skip
 def test_bad_rows_are_named_with_the_cure(rows, says):
