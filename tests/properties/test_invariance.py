@@ -18,6 +18,10 @@ from anypo.engine.state import State
 from tests.toys import ToyPolicy, toy_batch, toy_state
 
 RECIPES = discover.methods(anypo.recipes)
+LATER = [f"{n}@{p.at}" for n, m in RECIPES.items() for p in m().phases if p.changes]
+STAGES = [*RECIPES, *LATER]
+"""Every recipe as it begins, and as it is from an iteration on: `vc_ppo@10`."""
+
 QUIET = frozenset({"fiberpo", "p3o_pairwise", "risk_po"})
 """Recipes whose bounds hold both ways, or that only push down, so that a few steps, all far away,
 have no gradient."""
@@ -33,10 +37,12 @@ class Alone:
 
 
 def recipe_of(name: str) -> Recipe:
-    """The method with groups that fit the toy batches."""
-    if "group" not in RECIPES[name].info.parameters or name == "rebel":
-        return RECIPES[name]()
-    return RECIPES[name](group=3 if name == "reg_grpo" else 2)  # it refuses pairs
+    """The method, or a later stage of it, with groups that fit the toy batches."""
+    name, _, later = name.partition("@")
+    fits = {} if "group" not in RECIPES[name].info.parameters or name == "rebel" else {"group": 2}
+    fits |= {"group": 3} if name == "reg_grpo" else {}  # it refuses pairs
+    recipe = RECIPES[name](**fits)
+    return recipe.at(int(later)) if later else recipe
 
 
 def prepared(recipe: Recipe, batch: Batch, state: State, backend=None) -> Batch:
@@ -64,7 +70,7 @@ def gradient(name: str, batch: Batch, budget: int = 10_000, padding: int = 0, ba
 groups = st.lists(st.lists(st.integers(1, 5), min_size=2, max_size=2), min_size=2, max_size=4)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", STAGES)
 @given(lengths=groups, budget=st.integers(1, 12), padding=st.integers(0, 3), seed=st.integers(0, 9))
 @settings(max_examples=8)
 def test_split_and_padding_change_nothing(name, lengths, budget, padding, seed):
@@ -96,7 +102,7 @@ def reordered(batch: Batch, order: list[int]) -> Batch:
     return Batch(columns, all_ids, {"traj": table}, inputs)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", STAGES)
 @given(order=st.permutations(range(6)), seed=st.integers(0, 9))
 @settings(max_examples=6)
 def test_order_of_trajectories_changes_nothing(name, order, seed):
@@ -106,7 +112,7 @@ def test_order_of_trajectories_changes_nothing(name, order, seed):
     torch.testing.assert_close(shuffled, plain, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", STAGES)
 def test_first_ratio_is_one_and_gradient_is_the_policy_gradient(name):
     """Before the first update every ratio is exactly 1, so ∂loss/∂logp is that of a plain step."""
     recipe = recipe_of(name)
@@ -135,7 +141,7 @@ def test_gradient_at_ratio_one_is_minus_advantage_times_weight(name):
     torch.testing.assert_close(grad, -batch["advantage"] * batch["weight"], rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", STAGES)
 def test_a_poisoned_step_of_weight_zero_reaches_nothing(name):
     """A NaN in a step that is not selected reaches neither the loss nor a gradient."""
     recipe = recipe_of(name)

@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 import pytest
 import torch
 
-from tests.properties.test_invariance import RECIPES, gradient
+from tests.properties.test_invariance import STAGES, gradient
 from tests.toys import toy_batch
 
 LENGTHS = [[3, 1], [2, 4], [1, 2], [5, 1]]
@@ -52,7 +52,7 @@ def pair(tmp_path_factory):
         process.join(10)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", STAGES)
 @pytest.mark.parametrize(("groups", "budget"), [(4, 1), (4, 6), (2, 10_000)])
 def test_two_ranks_give_the_gradient_of_one(pair, name, groups, budget):
     lengths = LENGTHS[:groups]
