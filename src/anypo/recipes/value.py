@@ -94,10 +94,9 @@ def dvpo(
     `−β·(logp_old − ref)`: no answer is scored any more.
 
     Parameters: `group` (answers per prompt, 1), `beta` (0.2; the code adapts it towards a KL of 6),
-    `gamma` (1), `lam` (0.95),
-    `clip` (0.2), `bootstrap` (default no: V after the last step is 0, so the end of a good answer
-    is pushed down, as in the code; with it the last step is worth V itself), `warmup` (iterations
-    of the first stage, 10: ours), `epochs`, `minibatches` (4 and 4).
+    `gamma` (1), `lam` (0.95), `clip` (0.2), `bootstrap` (default no: V after the last step is 0, so
+    the end of a good answer is pushed down, as in the code; with it the last step is worth V
+    itself), `warmup` (iterations of the first stage, 10: ours), `epochs`, `minibatches` (4 and 4).
     Deviations: the value model is a head on the policy as it was at the start, not a network of its
     own. The code whitens its values over each mini-batch, padding included; here they are as they
     are. The code skips a batch whose mean ratio is above 10. Reference: 2502.16944.
