@@ -97,7 +97,7 @@ def fake(name: str, *aliases: str):
 def only(monkeypatch, *found) -> None:
     """Let these be the methods that are discovered."""
     known = {m.info.name: m for m in found}
-    monkeypatch.setattr(api.discover, "methods", lambda package: known)
+    monkeypatch.setattr(api.names.discover, "methods", lambda package: known)
 
 
 def test_an_exact_name_wins_over_an_alias_of_another_method(monkeypatch):

@@ -1,0 +1,23 @@
+"""The public calls: `methods`, `recipe`, `train`, `evaluate`."""
+
+from anypo.api.evaluate import Scores, evaluate
+from anypo.api.names import ACRONYMS, Namesake, find, load_recipe, methods, namesakes, recipe
+from anypo.api.record import claim, describe
+from anypo.api.train import Run, Watch, train
+
+__all__ = [
+    "ACRONYMS",
+    "Namesake",
+    "Run",
+    "Scores",
+    "Watch",
+    "claim",
+    "describe",
+    "evaluate",
+    "find",
+    "load_recipe",
+    "methods",
+    "namesakes",
+    "recipe",
+    "train",
+]

@@ -1,0 +1,89 @@
+"""`anypo.json`: what makes a run this run, and whose a folder is."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from contextlib import suppress
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anypo.core.dump import dump
+from anypo.core.errors import UsageError
+from anypo.core.recipe import Recipe
+from anypo.engine.settings import Settings
+
+
+def describe(
+    recipe: Recipe, policy: Any, task: Any, settings: Settings, name: str = "recipe"
+) -> dict[str, Any]:
+    """What makes a run this run, and what it ran on: the content of `anypo.json`."""
+    return {
+        "method": name,
+        "recipe": dump(recipe),
+        "policy": policy.settings(),
+        "task": getattr(task, "settings", lambda: {"name": task.name})(),
+        "settings": asdict(settings),
+        "versions": {"python": platform.python_version(), **_versions()},
+        "hardware": {
+            "machine": platform.machine(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
+        },
+        "command": " ".join(["anypo", *sys.argv[1:]]),
+    }
+
+
+LIBRARIES = "anypo torch numpy safetensors transformers peft reasoning-gym gymnasium".split()
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in LIBRARIES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+IDENTITY = ("settings", "recipe", "policy", "task")
+
+FREE = frozenset({"steps", "save_every", "eval_size", "token_budget", "patience", "record_every"})
+"""Settings that may change when a run goes on: they change no number of what is done already."""
+
+
+def claim(out: Path, facts: dict[str, Any]) -> None:
+    """Take a folder for a run; `UsageError` when it holds another run, or other files."""
+    file = out / "anypo.json"
+    if file.exists():
+        there = json.loads(file.read_text())
+        here = json.loads(json.dumps(facts))
+        for key in IDENTITY:
+            a, b = there.get(key), here[key]
+            if key == "settings":
+                a, b = ({k: v for k, v in x.items() if k not in FREE} for x in (a, b))
+            if a != b:
+                raise UsageError(
+                    f"{out} holds another run ({_difference(a, b, key)}). "
+                    "Choose another --out, or remove that folder"
+                )
+    elif out.exists() and any(out.iterdir()):
+        raise UsageError(f"{out} is not empty and holds no run: choose another --out")
+    out.mkdir(parents=True, exist_ok=True)
+    partial = file.with_suffix(".partial")
+    partial.write_text(json.dumps(facts, indent=1))
+    os.replace(partial, file)
+
+
+def _difference(a: Any, b: Any, path: str = "") -> str:
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in sorted({*a, *b}):
+            if a.get(key) != b.get(key):
+                return _difference(a.get(key), b.get(key), f"{path}.{key}".lstrip("."))
+    return f"{path}: {a!r} there, {b!r} here"

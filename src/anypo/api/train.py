@@ -1,0 +1,143 @@
+"""`train`: improve a policy on a task by a recipe."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from anypo.api.names import find
+from anypo.api.record import claim, describe
+from anypo.backends.load_task import load_task
+from anypo.backends.local import Local
+from anypo.backends.policies import load_policy
+from anypo.core.errors import UsageError, nearest
+from anypo.core.recipe import Recipe
+from anypo.engine import checkpoint, loop
+from anypo.engine.log import read
+from anypo.engine.settings import Settings
+from anypo.engine.state import State, origin
+from anypo.engine.validate import validate
+
+Watch = Callable[[dict[str, Any]], None]
+
+
+@dataclass
+class Run:
+    """A finished run: its folder, its policy, its metrics, its scores before and after."""
+
+    out: Path
+    policy: Any
+    scores: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """One row per iteration, as in `metrics.jsonl`."""
+        return read(self.out / "metrics.jsonl")
+
+    @property
+    def report(self) -> Path:
+        """The report page, written on first use."""
+        from anypo.report.report import write_report
+
+        return write_report(self.out)
+
+
+def train(
+    recipe: Recipe | str = "grpo",
+    policy: Any = "",
+    task: Any = "",
+    *,
+    out: str | Path = "",
+    reward: Any = "",
+    dataset: str | Path = "",
+    lora: int = 0,
+    precision: str = "",
+    task_options: Mapping[str, Any] | None = None,
+    name: str = "",
+    arguments: Mapping[str, Any] | None = None,
+    watch: Watch = lambda row: None,
+    notice: Callable[[str], None] = lambda text: None,
+    **settings: Any,
+) -> Run:
+    """Improve a policy on a task by a recipe, and go on where an interrupted run stopped.
+
+    Parameters
+    ----------
+    recipe : a `Recipe`, or a method's name.
+    policy : `smollm2-135m`, `tiny`, a folder, a hub id, a control or generator policy, or an object
+        (default: `smollm2-135m` for language, and what suits the task's kind otherwise).
+    task : a task's name (`arithmetic`, `reasoning_gym:chain_sum`, `CartPole-v1`, …), or an object
+        (default: `arithmetic`, unless a dataset is given).
+    out : the run's folder (default `runs/RECIPE-POLICY-TASK`).
+    reward, dataset : a reward function (or `file.py:function`) and a data file, instead of a task.
+    lora : rank of low-rank adapters (0 = all weights). precision : of the policy's forward passes.
+    name, arguments : of the method that made the recipe, for the run's record.
+    watch : called with the row of every finished iteration; notice : with sentences for a person.
+    settings : fields of `Settings` (steps, seed, prompts, horizon, lr, …).
+
+    Raises `UsageError` for anything a user can mend.
+    """
+    made = _settings(settings)
+    name = name or (recipe if isinstance(recipe, str) else "recipe")
+    chosen = find(recipe)() if isinstance(recipe, str) else recipe
+    options = dict(task_options or {})
+    if isinstance(task, str):
+        task = load_task(task, seed=made.seed, dataset=str(dataset), reward=reward, **options)
+    if isinstance(policy, str):
+        policy = load_policy(policy, task=task, lora=lora, precision=precision, seed=made.seed)
+    validate(chosen, task, policy, made)
+    folder = Path(out or Path("runs") / _slug(f"{name}-{policy.name}-{task.name}"))
+    facts = {**describe(chosen, policy, task, made, name), "given": dict(arguments or {})}
+    claim(folder, facts)
+    notice(f"{policy.name} on {task.name}; everything is kept in {folder}")
+    _say_references(chosen, policy, notice)
+    backend = Local(task)
+    if task.kind == "language" and not (folder / "before.json").exists():
+        notice("scoring the policy before training")
+    before = _before(folder, chosen, policy, made, backend)
+    for newest in checkpoint.found(folder)[-1:]:
+        notice(f"going on from {newest.name}")
+    state = loop.train(chosen, task, policy, backend, made, folder, watch)
+    if task.kind == "language":
+        notice("scoring the policy after training")
+    after = backend.evaluate(state, seen=True)
+    scores = {"before": before, "after": after}
+    (folder / "scores.json").write_text(json.dumps(scores, indent=1))
+    return Run(folder, policy, scores)
+
+
+def _settings(given: Mapping[str, Any]) -> Settings:
+    names = [f.name for f in fields(Settings)]
+    for name in given:
+        if name not in names:
+            raise UsageError(f"unknown setting {name!r}{nearest(name, names)}")
+    return Settings(**given)
+
+
+def _slug(text: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in text)
+
+
+def _say_references(recipe: Recipe, policy: Any, notice: Callable[[str], None]) -> None:
+    for name in sorted(recipe.references):
+        size = sum(t.numel() * t.element_size() for t in (origin(policy) or {}).values())
+        held = f"{size / 1e6:.0f} MB" if size else "no memory: the adapter is switched off"
+        notice(f"reference {name!r}: {held}")
+
+
+def _before(
+    out: Path, recipe: Recipe, policy: Any, settings: Settings, backend: Local
+) -> dict[str, Any]:
+    """Scores of the untrained policy, kept so that a resumed run does not measure a trained one."""
+    file = out / "before.json"
+    if not file.exists():
+        policy.publish()
+        scores = backend.evaluate(State.start(recipe, policy, settings), seen=True)
+        partial = file.with_suffix(".partial")
+        partial.write_text(json.dumps(scores))
+        os.replace(partial, file)
+    return json.loads(file.read_text())
