@@ -10,9 +10,11 @@ if TYPE_CHECKING:
     from anypo.core.errors import UsageError
     from anypo.core.method import method
     from anypo.core.recipe import Objective, Recipe
+    from anypo.engine.callbacks import Callback
 
 __version__ = "0.1.0"
 __all__ = [
+    "Callback",
     "Objective",
     "Recipe",
     "Run",
@@ -25,6 +27,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Callback": "anypo.engine.callbacks",
     "Objective": "anypo.core.recipe",
     "Recipe": "anypo.core.recipe",
     "Run": "anypo.api",

@@ -216,8 +216,9 @@ def test_a_plain_line_has_the_numbers_of_its_iteration():
     shown = Progress(console(stream), "grpo", 10)
     row = {"step": 1, "reward": 0.25, "entropy": 1.5, "approx_kl": 0.01, "step_time": 2.0}
     row |= {"completions/mean_length": 4.25, "num_tokens": 600}
-    shown.watch(row)
-    shown.watch({**row, "step": 2, "kl": 0.5, "held_out/accuracy": 0.875, "num_tokens": 1000})
+    shown.on_iteration(row)
+    row |= {"step": 2, "kl": 0.5, "held_out/accuracy": 0.875, "num_tokens": 1000}
+    shown.on_iteration(row)
     first, second = (" ".join(line.split()) for line in stream.getvalue().splitlines())
     assert first == "1/10 reward 0.250 entropy 1.500 KL 0.0100 length 4.2 tokens/s 300 left 0:18"
     assert second.startswith("2/10 reward 0.250 held out 88 % entropy 1.500 KL 0.5000")

@@ -3,14 +3,13 @@
 from anypo.api.evaluate import Scores, evaluate
 from anypo.api.names import ACRONYMS, Namesake, find, load_recipe, methods, namesakes, recipe
 from anypo.api.record import claim, describe
-from anypo.api.train import Run, Watch, train
+from anypo.api.train import Run, train
 
 __all__ = [
     "ACRONYMS",
     "Namesake",
     "Run",
     "Scores",
-    "Watch",
     "claim",
     "describe",
     "evaluate",

@@ -54,7 +54,10 @@ def _versions() -> dict[str, str]:
 
 IDENTITY = ("settings", "recipe", "policy", "task")
 
-FREE = frozenset({"steps", "save_every", "eval_size", "token_budget", "patience", "record_every"})
+FREE = frozenset(
+    "steps save_every eval_size token_budget patience record_every".split()
+    + "max_time max_tokens max_cost hourly_price stop_at stall".split()
+)
 """Settings that may change when a run goes on: they change no number of what is done already."""
 
 

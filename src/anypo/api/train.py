@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,11 @@ from anypo.backends.policies import load_policy
 from anypo.core.errors import UsageError, nearest
 from anypo.core.recipe import Recipe
 from anypo.engine import checkpoint, loop
+from anypo.engine.callbacks import Callback, Callbacks
 from anypo.engine.log import read
 from anypo.engine.settings import Settings
 from anypo.engine.state import State, origin
 from anypo.engine.validate import validate
-
-Watch = Callable[[dict[str, Any]], None]
 
 
 @dataclass
@@ -59,7 +58,7 @@ def train(
     task_options: Mapping[str, Any] | None = None,
     name: str = "",
     arguments: Mapping[str, Any] | None = None,
-    watch: Watch = lambda row: None,
+    callbacks: Iterable[Callback] = (),
     notice: Callable[[str], None] = lambda text: None,
     **settings: Any,
 ) -> Run:
@@ -76,7 +75,8 @@ def train(
     reward, dataset : a reward function (or `file.py:function`) and a data file, instead of a task.
     lora : rank of low-rank adapters (0 = all weights). precision : of the policy's forward passes.
     name, arguments : of the method that made the recipe, for the run's record.
-    watch : called with the row of every finished iteration; notice : with sentences for a person.
+    callbacks : objects of `anypo.Callback`, called as the run goes.
+    notice : called with sentences for a person.
     settings : fields of `Settings` (steps, seed, prompts, horizon, lr, …).
 
     Raises `UsageError` for anything a user can mend.
@@ -101,12 +101,22 @@ def train(
     before = _before(folder, chosen, policy, made, backend)
     for newest in checkpoint.found(folder)[-1:]:
         notice(f"going on from {newest.name}")
-    state = loop.train(chosen, task, policy, backend, made, folder, watch)
+    callback = Callbacks(callbacks)
+    callback.on_start({**facts, "out": str(folder)})
+    try:
+        state = loop.train(chosen, task, policy, backend, made, folder, callback)
+    except BaseException as error:
+        callback.on_error(error)
+        raise
+    if state.ended:
+        notice(f"ended after {state.step} iterations: {state.ended}")
     if task.kind == "language":
         notice("scoring the policy after training")
     after = backend.evaluate(state, seen=True)
     scores = {"before": before, "after": after}
+    scores |= {"stopped": state.ended} if state.ended else {}
     (folder / "scores.json").write_text(json.dumps(scores, indent=1))
+    callback.on_end(scores)
     return Run(folder, policy, scores)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class Local:
     task: Any
     rank: int = 0
     world: int = 1
+    texts: dict[int, str] = field(default_factory=dict)
 
     def rollout(self, request: Request, state: State) -> Batch:
         """Trajectories of the current policy, with the budget they had in the table of `traj`."""
@@ -67,29 +68,47 @@ class Local:
         table = batch.table("traj")
         if "completion" not in table or not len(batch):
             return
-        traj, count = segments.dense(batch.id("traj"))
-        first = segments.first_index(traj, count)
-        numbers = {
-            name: _plain(batch.sum(batch[name], within="traj")[first])
-            for name in ("score", "reward")
-            if name in batch
-        }
-        numbers["advantage"] = _plain(batch["advantage"][first])
-        group = batch.id("group")[first].tolist()
-        rows = [
-            {
-                "step": state.step,
-                "prompt": table["prompt_text"][k],
-                "completion": table["completion"][k],
-                **{name: values[k] for name, values in numbers.items()},
-                "group": group[k],
-            }
-            for k in range(count)
-        ]
+        rows = records(batch, state.step, self._texts(batch, state.policy))
         write_rows(out / "completions" / f"step_{state.step:05d}.parquet", rows)
+
+    def _texts(self, batch: Batch, policy: Any) -> list[str]:
+        """What the token of every step says, each token decoded once in a run."""
+        tokens, seq, place = batch.inputs["tokens"], batch.ids["seq"], batch.ids["position"]
+        ids = [int(tokens[s][p]) for s, p in zip(seq.tolist(), place.tolist())]
+        for k in {*ids} - {*self.texts}:
+            self.texts[k] = policy.decode(torch.tensor([k]))
+        return [self.texts[k] for k in ids]
 
     def sum_(self, tensors: list[Tensor]) -> None:
         """Nothing to add on one rank."""
+
+
+def records(batch: Batch, step: int, texts: Sequence[str]) -> list[dict[str, Any]]:
+    """One row per trajectory, under TRL's names; tokens and their pull on the weights as lists.
+
+    `gradient` is `−∂loss/∂logp` of each token, summed over the updates of the iteration: above 0 it
+    was made likelier.
+    """
+    traj, count = segments.dense(batch.id("traj"))
+    first, table = segments.first_index(traj, count), batch.table("traj")
+    shown: dict[str, list[Any]] = {
+        "prompt": table["prompt_text"],
+        "completion": table["completion"],
+    }
+    for name in ("score", "reward"):
+        if name in batch:
+            shown[name] = _plain(batch.sum(batch[name], within="traj")[first])
+    shown |= {name: table[name] for name in table if name.startswith("rewards/")}
+    shown["advantage"] = _plain(batch["advantage"][first])
+    shown["group"] = batch.id("group")[first].tolist()
+    shown["truncated"] = torch.as_tensor(table["truncated"]).tolist()
+    order = torch.argsort(traj, stable=True)
+    ends = torch.bincount(traj, minlength=count).cumsum(0).tolist()
+    spans = list(zip([0, *ends], ends))
+    shown["tokens"] = [[texts[n] for n in order[a:b].tolist()] for a, b in spans]
+    if "gradient" in batch:
+        shown["gradient"] = [_plain(batch["gradient"][order[a:b]]) for a, b in spans]
+    return [{"step": step, **{k: v[n] for k, v in shown.items()}} for n in range(count)]
 
 
 def _plain(x: Tensor) -> list[float]:

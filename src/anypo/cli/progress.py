@@ -13,14 +13,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from anypo.engine.callbacks import Callback
 from anypo.report.text import visible
 
 BARS = "▁▂▃▄▅▆▇█"
 RECENT = 10
 
 
-class Progress:
-    """Shows iterations as they finish; `watch` takes their rows, `notice` sentences."""
+class Progress(Callback):
+    """Shows iterations as they finish; `notice` shows sentences."""
 
     def __init__(self, screen: Console, name: str, steps: int) -> None:
         self.screen, self.name, self.steps = screen, name, steps
@@ -41,7 +42,7 @@ class Progress:
         """A sentence above the live lines."""
         self.screen.print(Text(visible(text), style="dim"), soft_wrap=True)
 
-    def watch(self, row: dict[str, Any]) -> None:
+    def on_iteration(self, row: dict[str, Any]) -> None:
         """Show an iteration."""
         facts = self.facts(row)
         if not self.screen.is_terminal:

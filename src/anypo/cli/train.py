@@ -110,7 +110,7 @@ def run(words: list[str]) -> int:
             task_options=inner(given, "task."),
             name=chosen.method.info.name,
             arguments=dict(chosen.texts),
-            watch=shown.watch,
+            callbacks=[shown],
             notice=shown.notice,
             **vars(options.settings),
         )

@@ -54,8 +54,17 @@ def collect(recipe: Recipe, backend: Backend, state: State) -> tuple[Batch, dict
         sampled = sampled + new
         batch = recipe.sampling.keep(batch + new)
     kept = batch.count("traj") if len(batch) else 0
-    facts = {"sampled": asked, "kept": kept, "unscored": unscored, "requests": rounds}
+    facts: dict[str, Any] = {"sampled": asked, "kept": kept, "unscored": unscored}
+    facts |= {"requests": rounds, **staleness(batch, state.step)}
     return batch, facts | batch_metrics(sampled)
+
+
+def staleness(batch: Batch, step: int) -> dict[str, float]:
+    """How many iterations ago the steps of a batch were sampled, on average and at most."""
+    if not len(batch) or "version" not in batch.ids:
+        return {}
+    age = step - batch.id("version").double()
+    return {"staleness/mean": float(age.mean()), "staleness/max": float(age.max())}
 
 
 def rollout(recipe: Recipe, request: Request, backend: Backend, state: State) -> Batch:

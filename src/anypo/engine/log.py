@@ -1,11 +1,10 @@
-"""`metrics.jsonl`, live watching, and stopping a run that is dead."""
+"""`metrics.jsonl`, and stopping a run that is dead."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,18 @@ LARGEST = frozenset({"ratio/max", "sampling/sampling_logp_difference/max", "two_
 class Log:
     """One JSON object per iteration in `metrics.jsonl`; a resumed run cuts it back first."""
 
-    def __init__(self, out: Path, step: int, watch: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, out: Path, step: int) -> None:
         out.mkdir(parents=True, exist_ok=True)
-        self.path, self.watch = out / "metrics.jsonl", watch
+        self.path = out / "metrics.jsonl"
         self._updates = 0
+        self.rows: list[dict[str, Any]] = []
         self._cut(step)
 
     def _cut(self, step: int) -> None:
         rows = read(self.path) if self.path.exists() else []
-        kept = [row for row in rows if row["step"] <= step]
+        self.rows = [row for row in rows if row["step"] <= step]
         partial = self.path.with_suffix(".partial")
-        partial.write_text("".join(json.dumps(row) + "\n" for row in kept))
+        partial.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
         os.replace(partial, self.path)
 
     def fold(self, facts: dict[str, Any], new: dict[str, float]) -> dict[str, Any]:
@@ -45,17 +45,20 @@ class Log:
                 facts[name] = before + (x - before) / n
         return facts
 
-    def write(self, state: State, facts: dict[str, Any]) -> None:
-        """Append the row of a finished iteration."""
+    def write(self, state: State, facts: dict[str, Any]) -> dict[str, Any]:
+        """Append the row of a finished iteration; returns it."""
         row = {"step": state.step, **facts, "num_tokens": state.tokens}
         row["learning_rate"] = state.optimizers[0].param_groups[0]["lr"]
         numbers = {k: v for k, v in state.pieces.items() if isinstance(v, (int, float))}
         row |= {f"state/{k}": v for k, v in numbers.items()}
+        if price := state.settings.hourly_price:
+            row["cost"] = sum(r["step_time"] for r in (*self.rows, row)) / 3600 * price
         clean = {k: _plain(v) for k, v in row.items()}
         with open(self.path, "a") as handle:
             handle.write(json.dumps(clean) + "\n")
             handle.flush()
-        self.watch(clean)
+        self.rows.append(clean)
+        return clean
 
     def verdict(self, state: State, facts: dict[str, Any]) -> str:
         """Why the run must stop: `patience` iterations without a gradient, or three not finite.

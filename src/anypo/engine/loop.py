@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from anypo.core.errors import UsageError
 from anypo.core.recipe import Recipe
 from anypo.core.rng import generator
 from anypo.engine import checkpoint
 from anypo.engine.backend import Backend
+from anypo.engine.callbacks import Callback
 from anypo.engine.collect import collect, credit
 from anypo.engine.columns import add_frozen, add_watched
+from anypo.engine.limits import reached
 from anypo.engine.log import Log
+from anypo.engine.movement import Movement
 from anypo.engine.problem import Problem
 from anypo.engine.settings import Settings
 from anypo.engine.state import State
 from anypo.engine.validate import validate
 
-Watch = Callable[[dict[str, Any]], None]
+NOBODY = Callback()
 
 
 def train(
@@ -30,16 +34,21 @@ def train(
     backend: Backend,
     settings: Settings,
     out: Path,
-    watch: Watch = lambda row: None,
+    callback: Callback = NOBODY,
 ) -> State:
-    """Run until `settings.steps` iterations are done; continue where `out` has a checkpoint."""
+    """Run until `settings.steps` iterations are done; continue where `out` has a checkpoint.
+
+    It ends earlier where a limit of the settings is reached or a callback wants it, and `ended` of
+    the returned state says why.
+    """
     validate(recipe, task, policy, settings)
     state = State.start(recipe, policy, settings)
     checkpoint.load(state, out)
     policy.publish()
-    log, saved = Log(out, state.step, watch), time.monotonic()
-    while state.step < settings.steps:
-        started = time.monotonic()
+    log, saved = Log(out, state.step), time.monotonic()
+    state.ended = reached(settings, log.rows)
+    while state.step < settings.steps and not state.ended:
+        started, moved = time.monotonic(), Movement(policy)
         r = recipe.at(state.step)  # schedules and phases are resolved here, only here
         state.recipe = r
         state.refresh(recipe.refreshes(state.step))
@@ -52,25 +61,30 @@ def train(
         batch = add_frozen(batch, frozen, state, backend)  # H
         batch = credit(r, batch)  # C
         batch = r.sampling.thin(batch) if len(batch) else batch
+        pull = torch.zeros(len(batch))
+        batch = batch.with_({"row": torch.arange(len(batch))})
         rng = generator(settings.seed, "minibatches", state.step)
         for mini in r.update.minibatches(batch, r.couples, rng) if len(batch) else ():  # I
             for i, objective in enumerate(r.objectives):  # D, E, F, G
-                problem = Problem(objective, mini, state, backend, i)
+                problem = Problem(objective, mini, state, backend, i, pull)
                 facts = log.fold(facts, r.update.step(problem, state.optimizers[i], state.lr))
         policy.publish()
         state.observe(add_watched(batch, state, backend))
         state.step += 1
         state.idle = 0 if facts.get("grad_norm", 0.0) > 0 else state.idle + 1
-        facts["step_time"] = time.monotonic() - started
+        facts |= {"step_time": time.monotonic() - started, **moved.measure()}
         last = state.step >= settings.steps
         if settings.eval_every and (state.step % settings.eval_every == 0) and not last:
             facts |= backend.evaluate(state)
-        log.write(state, facts)
+        row = log.write(state, facts)
         if settings.record_every and state.step % settings.record_every == 0:
-            backend.record(batch, state, out)
+            backend.sum_([pull])
+            backend.record(batch.with_({"gradient": pull}), state, out)
         dead = log.verdict(state, facts)
-        if last or dead or settings.due(state.step, time.monotonic() - saved):
-            checkpoint.save(state, out)
+        state.ended = callback.on_iteration(row) or reached(settings, log.rows)
+        over = last or dead or state.ended
+        if over or settings.due(state.step, time.monotonic() - saved):
+            callback.on_checkpoint(checkpoint.save(state, out))
             saved = time.monotonic()
         if dead:
             raise UsageError(dead)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -104,9 +106,22 @@ def batch_metrics(batch: Batch) -> dict[str, float]:
         finished = torch.as_tensor(table["episode_return"], dtype=torch.float64)
         if (known := finished[~finished.isnan()]).numel():
             out["rollout/ep_rew_mean"] = float(known.mean())
+    out |= _parts(table)
     if "logp_mu" in batch:
         # E[−log π] of what was sampled is the entropy, without bias and without a forward pass.
         out["entropy"] = -float(batch["logp_mu"].double().mean())
+    return out
+
+
+def _parts(table: Mapping[str, Any]) -> dict[str, float]:
+    """`rewards/NAME/mean` and `…/std` of each part of a reward, over those it could score."""
+    out = {}
+    for name in (n for n in table if n.startswith("rewards/")):
+        known = torch.tensor([math.nan if x is None else x for x in table[name]]).double()
+        known = known[~known.isnan()]
+        if len(known):
+            out[f"{name}/mean"] = float(known.mean())
+            out[f"{name}/std"] = float(known.std()) if len(known) > 1 else 0.0
     return out
 
 

@@ -73,6 +73,8 @@ class Problem:
     When every coupled unit fits into a micro-batch, one pass suffices. Otherwise there are two: a
     pass without gradient gathers the columns, autograd on the columns alone gives ∂loss/∂column,
     and a second pass pushes that linear form through the network.
+
+    `pull` collects `−∂loss/∂logp` of this rank by the column `row`, for people to look at.
     """
 
     objective: Objective
@@ -80,6 +82,7 @@ class Problem:
     state: State
     backend: Backend
     index: int = 0
+    pull: Tensor | None = None
 
     def part(self, steps: Tensor) -> Problem:
         """The problem of some steps (bool `[N]`), with their weights in the whole.
@@ -155,10 +158,21 @@ class Problem:
         for part, counts in shares(parts, self.backend):
             live = self._live(batch.take(part))
             if counts:
-                self.objective.loss(live).backward()
+                self._backward(live)
             fill(found, {name: live[name] for name in names}, part, len(batch), counts)
         self.backend.sum_([found[k] for k in sorted(found)])
         return batch.with_(found)
+
+    def _backward(self, live: Batch) -> None:
+        logp = live.columns.get("logp")
+        if logp is not None and logp.requires_grad:
+            logp.retain_grad()
+        self.objective.loss(live).backward()
+        self._note(live, None if logp is None else logp.grad)
+
+    def _note(self, part: Batch, slope: Tensor | None) -> None:
+        if self.pull is not None and slope is not None:
+            self.pull.index_add_(0, part["row"], -slope.to(self.pull))
 
     def _two_passes(self, batch: Batch, parts: list[Tensor]) -> Batch:
         found = gather(batch, self.objective.live, parts, self.state, self.backend)
@@ -172,6 +186,7 @@ class Problem:
             if not counts:
                 break
             again = self._live(batch.take(part))
+            self._note(again, slope["logp"][part] if "logp" in slope else None)
             form = torch.stack([(again[n] * g[part].to(again[n])).sum() for n, g in slope.items()])
             form.sum().backward()
             gaps = [(again[n].detach() - found[n][part]).abs().max() for n in slope]

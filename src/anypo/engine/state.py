@@ -26,7 +26,7 @@ class State:
 
     `step` counts finished iterations, `cursor` the prompts asked for, `idle` the iterations in a
     row without a gradient, `tokens` the steps sampled. `references` are snapshots of the trainable
-    parameters by name; `None` is the adapter switched off.
+    parameters by name; `None` is the adapter switched off. `ended` says why a run ended early.
     """
 
     recipe: Recipe
@@ -41,6 +41,7 @@ class State:
     cursor: int = 0
     idle: int = 0
     tokens: int = 0
+    ended: str = ""
 
     @classmethod
     def start(cls, recipe: Recipe, policy: Any, settings: Settings) -> State:
