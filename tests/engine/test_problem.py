@@ -89,3 +89,23 @@ def test_nothing_to_learn_from_is_no_nan():
     passes, facts = run("dr_grpo", batch, budget=100)
     assert passes == []
     assert facts == {"loss": 0.0, "alive": 0.0}
+
+
+@pytest.mark.parametrize("budget", [4, 10_000])
+@pytest.mark.parametrize("name", ["dapo", "gspo", "grpo", "gvpo", "dpo", "rebel"])
+def test_the_pull_of_each_token_makes_up_the_gradient(name, budget):
+    """`∇loss = −Σ_n pull[n] · ∇logp[n]`, in one pass and in two, in whatever order steps come."""
+    recipe = recipe_of(name)
+    state = toy_state(recipe, ToyPolicy(), budget)
+    ready = prepared(recipe, toy_batch([[3, 2], [4, 1]]), state)
+    pull = torch.zeros(len(ready), dtype=torch.float64)
+    numbered = ready.with_({"row": torch.arange(len(ready))})
+    order = torch.tensor([5, 6, 7, 8, 9, 0, 1, 2, 3, 4])
+    problem = Problem(recipe.objectives[0], numbered.take(order), state, Alone(), 0, pull)
+    problem.accumulate()
+    logp = state.policy.columns(ready, frozenset({"logp"}), {})["logp"]
+    parameters = list(state.policy.module.parameters())
+    made = torch.autograd.grad((-pull * logp).sum(), parameters)
+    for expected, p in zip(made, parameters, strict=True):
+        assert torch.allclose(p.grad, expected, rtol=1e-9, atol=1e-12)
+    assert bool((pull != 0).any())
