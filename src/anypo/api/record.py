@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -39,6 +40,14 @@ def describe(
         },
         "command": " ".join(["anypo", *sys.argv[1:]]),
     }
+
+
+def asked(task: Any, dataset: Any, reward: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """How a run's task was named, so that it can be made again; empty for objects."""
+    if not (isinstance(task, str) and isinstance(reward, str)):
+        return {}
+    plain = json.loads(json.dumps(dict(options), default=str))
+    return {"task": task, "dataset": str(dataset), "reward": reward, "task_options": plain}
 
 
 LIBRARIES = "anypo torch numpy safetensors transformers peft reasoning-gym gymnasium".split()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from anypo.api.names import find
-from anypo.api.record import claim, describe
+from anypo.api.record import asked, claim, describe
 from anypo.backends.load_task import load_task
 from anypo.backends.local import Local
 from anypo.backends.policies import load_policy
@@ -85,6 +85,7 @@ def train(
     name = name or (recipe if isinstance(recipe, str) else "recipe")
     chosen = find(recipe)() if isinstance(recipe, str) else recipe
     options = dict(task_options or {})
+    named = asked(task, dataset, reward, options)
     if isinstance(task, str):
         task = load_task(task, seed=made.seed, dataset=str(dataset), reward=reward, **options)
     if isinstance(policy, str):
@@ -92,6 +93,7 @@ def train(
     validate(chosen, task, policy, made)
     folder = Path(out or Path("runs") / _slug(f"{name}-{policy.name}-{task.name}"))
     facts = {**describe(chosen, policy, task, made, name), "given": dict(arguments or {})}
+    facts |= {"asked": named} if named else {}
     claim(folder, facts)
     notice(f"{policy.name} on {task.name}; everything is kept in {folder}")
     _say_references(chosen, policy, notice)
