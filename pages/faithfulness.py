@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from anypo import api
-from anypo.cli.papers import papers
-from anypo.cli.recipes import further, on_axes
+from anypo.core.explain import further, on_axes
 from anypo.core.method import MethodInfo
+from anypo.core.papers import papers
 from anypo.verify.faithfulness import STORED, Proof, agrees, deviations, measure, power, stored
 from pages.text import code, escaped, table
 

@@ -7,13 +7,14 @@ import re
 import sys
 
 from anypo import api
-from anypo.cli.cite import entry, link
+from anypo.cli.cite import entry
 from anypo.cli.inline import sources
 from anypo.cli.methods import counted, letters
-from anypo.cli.papers import papers
-from anypo.cli.recipes import AXES, catalogue, explained, fields_of, status
+from anypo.cli.recipes import catalogue, status
 from anypo.cli.show import also_called, evidence, said_needs
+from anypo.core.explain import AXES, explained, fields_of
 from anypo.core.method import MethodInfo
+from anypo.core.papers import link, papers
 from anypo.verify.faithfulness import proofs
 from pages.text import code, escaped, table
 

@@ -13,10 +13,10 @@ import anypo
 from anypo import api
 from anypo.cli import main, methods, summary
 from anypo.cli.inline import sources
-from anypo.cli.papers import papers
 from anypo.cli.recipes import status
 from anypo.core.errors import UsageError
 from anypo.core.method import method
+from anypo.core.papers import papers
 from anypo.core.recipe import Recipe
 from anypo.pieces.surrogate.clip import Clip
 from tests.cli.test_commands import said

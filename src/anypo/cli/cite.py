@@ -10,7 +10,7 @@ import tyro
 
 from anypo import __version__
 from anypo.cli.options import Flag, gather, parse
-from anypo.cli.papers import PAPER, papers
+from anypo.core.papers import PAPER, link, papers
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ def run(words: list[str]) -> int:
 
 def used(recipe: Any) -> dict[str, str]:
     """Piece → what it names as its source, for every piece of a recipe."""
-    from anypo.cli.recipes import further, on_axes, reference
     from anypo.core.combine import Combined
+    from anypo.core.explain import further, on_axes, reference
 
     chosen = [*on_axes(recipe), *further(recipe)]
     return {type(p).__name__: reference(p) for p in chosen if not isinstance(p, Combined)}
@@ -61,10 +61,3 @@ def entry(paper: str, note: str) -> str:
     key = "".join(c if c.isalnum() or c in ".-" else "-" for c in paper)
     lines = [f"  {k} = {{{v}}}" for k, v in fields.items() if v]
     return "@misc{" + key + ",\n" + ",\n".join(lines) + "\n}"
-
-
-def link(paper: str) -> str:
-    """The page of a paper; empty where its name is no identifier."""
-    if paper.startswith("10."):
-        return f"https://doi.org/{paper}"
-    return f"https://arxiv.org/abs/{paper}" if PAPER.fullmatch(paper) else ""

@@ -59,8 +59,8 @@ PUSH = "How hard a step's log-probability is pushed"
 
 def differences(left: Any, right: Any) -> list[tuple[str, str, str, str]]:
     """Axis letter, path, and both values, where they differ; `–` for a field that is not there."""
-    from anypo.cli.recipes import AXES
     from anypo.core.dump import rows
+    from anypo.core.explain import AXES
 
     a, b = rows(left), rows(right)
     paths = [p for p in {**a, **b} if a.get(p) != b.get(p)]

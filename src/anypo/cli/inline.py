@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
-from anypo.cli.recipes import further, on_axes
+from anypo.core.explain import further, on_axes
 from anypo.core.method import MethodInfo
 from anypo.core.recipe import Recipe
 

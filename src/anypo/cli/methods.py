@@ -86,8 +86,9 @@ def _having(entries: list[Entry], word: str, facts: Any, what: str) -> list[Entr
 
 
 def _print(screen: Any, entries: list[Entry]) -> None:
-    from anypo.cli.recipes import AXES, status
+    from anypo.cli.recipes import status
     from anypo.cli.screen import table
+    from anypo.core.explain import AXES
 
     rows = [
         (e["name"], e["title"], e["paper"], e["domain"], letters(e), status(e)) for e in entries
@@ -100,7 +101,7 @@ def _print(screen: Any, entries: list[Entry]) -> None:
 
 def letters(entry: Entry) -> str:
     """The axes in which a method differs, each in its own place: `-BCDE-G--`."""
-    from anypo.cli.recipes import AXES
+    from anypo.core.explain import AXES
 
     return "".join(letter if axis in entry["axes"] else "-" for axis, letter in AXES.items())
 

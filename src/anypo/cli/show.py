@@ -100,10 +100,11 @@ def prose(doc: str) -> str:
 
 def _print_json(info: Any, recipe: Any, inline: bool) -> None:
     from anypo.cli.inline import sources
-    from anypo.cli.papers import papers
-    from anypo.cli.recipes import explained, verified
+    from anypo.cli.recipes import verified
     from anypo.cli.screen import print_json
     from anypo.core.dump import dump
+    from anypo.core.explain import explained
+    from anypo.core.papers import papers
 
     facts = {k: getattr(info, k) for k in ("name", "title", "paper", "domain", "kind", "doc")}
     found = {
@@ -120,9 +121,9 @@ def _print_json(info: Any, recipe: Any, inline: bool) -> None:
 
 
 def _print(info: Any, recipe: Any, inline: bool) -> None:
-    from anypo.cli.papers import papers
-    from anypo.cli.recipes import explained, fields_of
     from anypo.cli.screen import cell, console, grid, joined, table
+    from anypo.core.explain import explained, fields_of
+    from anypo.core.papers import papers
 
     screen = console(sys.stdout)
     screen.print(cell(f"{info.title}   {info.name}", style="bold"))

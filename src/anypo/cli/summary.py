@@ -9,10 +9,10 @@ from typing import Any
 import anypo.core
 import anypo.pieces
 from anypo import api
-from anypo.cli.recipes import further, on_axes
 from anypo.cli.screen import print_json, table
 from anypo.core import discover
 from anypo.core.combine import Combined
+from anypo.core.explain import further, on_axes
 from anypo.core.method import MethodInfo
 from anypo.core.piece import Piece
 from anypo.core.recipe import Recipe

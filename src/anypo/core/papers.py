@@ -16,3 +16,10 @@ def papers(paper: str, doc: str) -> dict[str, str]:
             said = sentence.partition(name)[0].strip(" ,(")
             found[name] = found.get(name) or (said if len(said) <= 60 else "")
     return found
+
+
+def link(paper: str) -> str:
+    """The page of a paper; empty where its name is no identifier."""
+    if paper.startswith("10."):
+        return f"https://doi.org/{paper}"
+    return f"https://arxiv.org/abs/{paper}" if PAPER.fullmatch(paper) else ""
