@@ -1,32 +1,5 @@
-"""Text of models and users, made harmless for a screen and for a page."""
+"""Text of models and users, made harmless; it lives in `core`, where every room can see it."""
 
-from __future__ import annotations
+from anypo.core.text import OBEYED, script_json, visible
 
-import json
-import unicodedata
-from typing import Any
-
-OBEYED = ("Cc", "Cf", "Cs", "Co", "Cn")
-"""Unicode categories that a terminal or a browser may obey instead of showing."""
-
-
-def visible(text: Any) -> str:
-    """Text with control and format characters written out, as `\\x1b`; line ends and tabs stay.
-
-    Direction marks are among them: they could make a line read as another one.
-    """
-    return "".join(_shown(c) for c in str(text))
-
-
-def _shown(c: str) -> str:
-    if c in "\n\t" or unicodedata.category(c) not in OBEYED:
-        return c
-    return c.encode("unicode_escape").decode("ascii")
-
-
-def script_json(value: Any) -> str:
-    """JSON that may stand in a `<script>` element: no `<`, `>` or `&` is left in it."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    for c in "<>&":
-        text = text.replace(c, f"\\u{ord(c):04x}")
-    return text
+__all__ = ["OBEYED", "script_json", "visible"]
