@@ -11,6 +11,7 @@ import torch
 import anypo
 from anypo.backends.parquet import read_rows, write_rows
 from anypo.core.errors import UsageError
+from anypo.core.neutral import Groups
 
 TINY = {"policy": "tiny", "eval_size": 10, "eval_every": 0}
 
@@ -108,12 +109,12 @@ def test_psft_says_what_was_demonstrated(tmp_path):
 
 
 def test_one_step_of_psft_is_a_step_of_supervised_fine_tuning(tmp_path):
-    """REINFORCE on demonstrations is the likelihood itself; before it moves, so is PSFT."""
+    """Before it moves, the clip does nothing."""
     file = demonstrations(tmp_path / "shown.jsonl")
     norms = []
     for name, recipe in (
         ("psft", anypo.recipe("psft", minibatches=1)),
-        ("sft", anypo.recipe("reinforce").but(aggregate=anypo.recipe("psft").aggregate)),
+        ("sft", anypo.recipe("sft")),
     ):
         run = anypo.train(
             recipe, policy="tiny", dataset=file, steps=3, prompts=6, out=tmp_path / name
@@ -134,8 +135,23 @@ def test_one_step_of_psft_is_a_step_of_supervised_fine_tuning(tmp_path):
 )
 def test_demonstrations_are_refused_by_recipes_that_sample(name, why, tmp_path):
     file = demonstrations(tmp_path / "shown.jsonl")
-    with pytest.raises(UsageError, match=f"{why}.*choose psft, or give a reward function"):
+    with pytest.raises(UsageError, match=f"{why}.*choose sft or psft, or give a reward"):
         anypo.train(name, policy="tiny", dataset=file, out=tmp_path / "run")
+
+
+def test_a_later_phase_cannot_sample_where_answers_are_given(tmp_path):
+    file = demonstrations(tmp_path / "shown.jsonl")
+    both = anypo.recipe("sft").then(at=3, **anypo.recipe("grpo").axes)
+    with pytest.raises(UsageError, match=r"a later phase .* compares .*the next one with --policy"):
+        anypo.train(both, policy="tiny", dataset=file, out=tmp_path / "run")
+
+
+@pytest.mark.parametrize("group", [1, 4])
+def test_the_likelihood_of_own_answers_is_refused(group, tmp_path):
+    """Its expected gradient is 0; with a selection among them it is not."""
+    recipe = anypo.recipe("sft").but(sampling=Groups(group))
+    with pytest.raises(UsageError, match=r"count alike .* dataset of demonstrations .* raft"):
+        anypo.train(recipe, policy="tiny", task="vowels", out=tmp_path / "run")
 
 
 def test_a_dataset_with_a_reward_file_is_learned(tmp_path):

@@ -51,7 +51,7 @@ def others(default: Any, kind: Any) -> list[object]:
         return [default + 2, default - 1]
     if isinstance(default, str):
         return [default + "x"]
-    special = {0.0: 0.2, math.inf: 2.0, 10.0: 0.5}
+    special = {0.0: 0.2, math.inf: 2.0, -math.inf: 0.5, 10.0: 0.5}
     return [special.get(default, default * 0.8), default * 1.25]
 
 

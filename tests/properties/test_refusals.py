@@ -16,6 +16,7 @@ ANY_SIGN: dict[str, str] = {
     "aapo.clip_low": "a bound on a difference of rewards, not a distance",
     "f_dpg.baseline": "a mean of pseudo-rewards",
     "bnpo.reward_min": "the least reward, whatever it is",
+    "raft.least": "the least reward that is imitated, whatever it is",
 }
 """`recipe.argument` → why it may be negative."""
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
+from anypo.core.batch import Batch
 from anypo.core.errors import UsageError
+from anypo.core.neutral import Groups
 from anypo.core.recipe import Recipe
 from anypo.engine.settings import Settings
 
@@ -23,6 +27,8 @@ def validate(recipe: Recipe, task: Any, policy: Any, settings: Settings) -> None
         raise UsageError("a dataset of chosen and rejected answers needs a recipe on pairs: dpo")
     if task.kind == "demonstration":
         _imitates(recipe)
+    if task.kind in ("language", "control", "generator"):
+        _looks(recipe)
     _lengths(recipe, settings, task)
     _unused(task, settings)
 
@@ -43,19 +49,51 @@ def _offers(recipe: Recipe, policy: Any) -> None:
 
 def _imitates(recipe: Recipe) -> None:
     """A recipe for demonstrations wants one answer per prompt, and nothing of a sampler's."""
-    pieces = [p for stage in recipe.stages for p in stage.pieces]
+    now = "choose sft or psft, or give a reward function so that answers are sampled"
+    then = "end this run before it, and begin the next one with --policy RUN"
+    for n, stage in enumerate(recipe.stages):
+        who, cure = ("a later phase of this recipe", then) if n else ("this recipe", now)
+        for reason in _unfit(stage):
+            raise UsageError(
+                "the dataset holds one answer to each prompt, to be imitated, and "
+                f"{who} {reason}: {cure}"
+            )
+
+
+def _unfit(stage: Recipe) -> list[str]:
+    """What in a recipe speaks against demonstrations."""
     reasons = {
-        "compares answers to one prompt": any(s.sampling.group > 1 for s in recipe.stages),
-        "asks for further answers": any(s.sampling.probes for s in recipe.stages),
-        "reads what a sampler recorded": any("logp_mu" in p.needs for p in pieces),
-        "reads what a reward function says": bool(recipe.facts),
-        "learns a critic, and all answers are worth 1": "value" in recipe.modules(),
+        "compares answers to one prompt": stage.sampling.group > 1,
+        "asks for further answers": bool(stage.sampling.probes),
+        "reads what a sampler recorded": any("logp_mu" in p.needs for p in stage.pieces),
+        "reads what a reward function says": bool(stage.facts),
+        "learns a critic, and all answers are worth 1": "value" in stage.modules(),
     }
-    for reason in (text for text, true in reasons.items() if true):
-        raise UsageError(
-            f"the dataset holds one answer to each prompt, to be imitated, and this recipe "
-            f"{reason}: choose psft, or give a reward function so that answers are sampled"
-        )
+    return [text for text, true in reasons.items() if true]
+
+
+def _looks(recipe: Recipe) -> None:
+    """A recipe for sampled answers must tell them apart, by their credit or by which it keeps."""
+    for stage in recipe.stages:
+        if type(stage.sampling) is Groups and not stage.reward and _alike(stage):
+            raise UsageError(
+                "all answers count alike in this recipe, so nothing is learned from those that "
+                "the policy samples: give a dataset of demonstrations (prompt and completion, "
+                "messages, or text) without a reward function, and begin the next run with "
+                "--policy RUN; or choose raft, which imitates the best of several own answers"
+            )
+
+
+def _alike(recipe: Recipe) -> bool:
+    """Whether a good and a bad answer get the same credit, above 0."""
+    row = torch.arange(2)
+    ids = {"traj": row, "seq": row, "group": 0 * row, "prompt": 0 * row}
+    columns = {name: row.double() for name in ("reward", "score", "lot")}
+    try:
+        good = recipe.advantage(Batch(columns, ids))
+    except UsageError:  # it reads more than rewards
+        return False
+    return bool(good[0] == good[1] > 0)
 
 
 def _lengths(recipe: Recipe, settings: Settings, task: Any) -> None:

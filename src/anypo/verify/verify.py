@@ -193,7 +193,8 @@ def _shaped(piece: Reward, batch: Batch) -> Tensor:
 
 def _advantage(recipe: Recipe, inputs: Mapping[str, Any]) -> dict[str, Any]:
     batch, mask = _prepared(recipe, inputs)
-    kept = recipe.sampling.keep(batch.with_({"place": torch.arange(len(batch))}))
+    marked = batch.with_({"place": torch.arange(len(batch))})
+    kept = recipe.sampling.thin(recipe.sampling.keep(marked))
     flags = torch.zeros(len(batch))
     flags[kept["place"]] = 1.0
     last = batch.last("traj")
