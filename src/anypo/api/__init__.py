@@ -1,8 +1,9 @@
 """The public calls: `methods`, `recipe`, `train`, `evaluate`."""
 
-from anypo.api.evaluate import Scores, evaluate
+from anypo.api.evaluate import evaluate
 from anypo.api.names import ACRONYMS, Namesake, find, load_recipe, methods, namesakes, recipe
 from anypo.api.record import claim, describe
+from anypo.api.scores import Scores
 from anypo.api.train import Run, train
 
 __all__ = [

@@ -56,6 +56,13 @@ class MathReward:
         answers = [str(ground_truth(row)) for row in rows]
         return [math_score(c, a, self.timeout) for c, a in zip(completions, answers)]
 
+    def answer(self, completion: str) -> str:
+        """The completion's last expression, written as the library writes it; else all its text."""
+        try:
+            return str(_worker().call("read", completion, seconds=self.timeout))
+        except (WorkerLate, WorkerDied):
+            return completion.strip()
+
 
 # ── what the child process runs ──────────────────────────────────────────────────────────────────
 
@@ -75,3 +82,24 @@ def grade(completion: str, answer: str) -> float:
         return float(verify(gold, parse(completion, parsing_timeout=0), timeout_seconds=0))
     except Exception:  # a completion on which the library gives up is no right answer
         return 0.0
+
+
+def read(completion: str) -> str:
+    """The expression that `grade` finds, so that equal ones read alike; else the whole text.
+
+    Of `x = …` the right side counts, as when it is graded; 0.5 and 1/2 are one number.
+    """
+    from math_verify import parse
+    from sympy import Basic, Eq, Symbol, nsimplify
+
+    logging.getLogger("math_verify").setLevel(logging.ERROR)
+    found = parse(completion, parsing_timeout=0)
+    if not found:
+        return completion.strip()
+    said = found[0]
+    if isinstance(said, Eq) and isinstance(said.lhs, Symbol):
+        said = said.rhs
+    try:
+        return str(nsimplify(said, rational=True) if isinstance(said, Basic) else said)
+    except Exception:  # what sympy cannot simplify still has a name
+        return str(said)

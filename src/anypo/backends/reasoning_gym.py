@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import re
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from itertools import count
@@ -136,6 +137,11 @@ class Scores:
         """Exact or partial credit of each completion."""
         credits = [self._credit(c, row["index"]) for c, row in zip(completions, rows)]
         return credits if self.partial else [float(credit == 1.0) for credit in credits]
+
+    def answer(self, completion: str) -> str:
+        """What is scored of a completion: what stands in the last `<answer>` tags, or all of it."""
+        tagged = re.findall(r"<answer>(.*?)</answer>", completion, re.DOTALL)
+        return (tagged[-1] if tagged else completion).strip() or completion.strip()
 
     def _credit(self, completion: str, index: int) -> float:
         try:

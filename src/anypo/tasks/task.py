@@ -146,6 +146,11 @@ class Problems:
         """Whether the completion's score reaches 1 (a score of NaN does not)."""
         return self.score([row["prompt"]], [completion], [row])[0] >= 1.0
 
+    def answer(self, completion: str) -> str:
+        """What a completion answers, to be voted on: as the scorer reads it, else all its text."""
+        read = getattr(self.scorer, "answer", str.strip)
+        return read(completion)
+
     def order(self, position: int, seed: int) -> int:
         """The row of `train` that comes `position`-th in this seed's order."""
         return order(len(self.train), position, seed)
