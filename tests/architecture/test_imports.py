@@ -100,7 +100,7 @@ def house(tmp_path_factory) -> Path:
     """An empty house with the rooms of the real one."""
     top = tmp_path_factory.mktemp("house")
     rooms = (
-        "cli api report verify backends recipes rollout engine agents tasks policies pieces "
+        "cli api report verify doctor backends recipes rollout engine agents tasks policies pieces "
         "pieces/ratio pieces/advantage core math"
     )
     for room in [".", *rooms.split()]:
@@ -127,6 +127,8 @@ def test_an_empty_house_keeps_the_contracts(house):
         ("layers", "tasks/x.py", "import anypo.policies"),
         ("layers", "recipes/x.py", "import anypo.backends"),
         ("layers", "backends/x.py", "import anypo.report"),
+        ("layers", "doctor/x.py", "import anypo.report"),
+        ("layers", "backends/x.py", "import anypo.doctor"),
         ("layers", "api/x.py", "import anypo.cli"),
         ("layers", "attic/__init__.py", ""),
         ("axes", "pieces/ratio/x.py", "from anypo.pieces import advantage"),

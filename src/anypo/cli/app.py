@@ -22,6 +22,7 @@ COMMANDS = {
     "cite": "the papers of a method, and what of them was used",
     "verify": "check methods against files of reference numbers",
     "report": "write the report page of a run",
+    "doctor": "what is wrong with a run, how that shows, and what to try",
 }
 """Every command is a module of this name beside this file, with `run(words) -> int`."""
 

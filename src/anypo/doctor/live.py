@@ -1,0 +1,63 @@
+"""Warnings while a run goes: each finding once, as a sentence."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from anypo.doctor.diagnose import examine
+from anypo.doctor.finding import Finding
+from anypo.doctor.record import Record
+from anypo.engine.callbacks import Callback
+
+FIRST, RECENT = 40, 200
+"""Rows that are kept: the first ones, to compare with, and the last ones."""
+
+
+class Live(Callback):
+    """Looks at a run's metrics every few iterations, and says what is wrong, each kind once.
+
+    Parameters
+    ----------
+    notice : called with one sentence for every new finding.
+    every : iterations between two looks.
+
+    A finding is said when two looks in a row agree on it; notes are not said. Nothing here ends a
+    run, and nothing reads files: checks of completions wait for `anypo doctor`.
+    """
+
+    def __init__(self, notice: Callable[[str], None], every: int = 5) -> None:
+        self.notice, self.every = notice, every
+        self.said: dict[str, Finding] = {}
+        self._facts: dict[str, Any] = {}
+        self._first: list[dict[str, Any]] = []
+        self._recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
+        self._suspected: frozenset[str] = frozenset()
+
+    def on_start(self, facts: dict[str, Any]) -> None:
+        """Remember what kind of run it is."""
+        self._facts = facts
+
+    def on_iteration(self, row: dict[str, Any]) -> None:
+        """Look, if it is time to."""
+        if len(self._first) < FIRST:
+            self._first.append(row)
+        else:
+            self._recent.append(row)
+        if row["step"] % self.every == 0:
+            self._look()
+
+    def _look(self) -> None:
+        try:
+            found = examine(Record(self._facts, [*self._first, *self._recent])).findings
+        except Exception as error:  # advice must not end a run that may have taken days
+            self.notice(f"doctor: a check failed ({type(error).__name__}: {error})")
+            self.every = 10**9
+            return
+        alarms = {f.kind: f for f in found if f.alarm}
+        for kind, finding in alarms.items():
+            if kind in self._suspected and kind not in self.said:
+                self.said[kind] = finding
+                self.notice(f"doctor: {finding.sentence}")
+        self._suspected = frozenset(alarms)
