@@ -280,7 +280,8 @@ def test_a_file_and_a_reward_function_make_a_task(sums):
     row = task.train[3]
     got = task.score([row["prompt"]] * 3, [str(row["sum"]), "x", ""], [row] * 3)
     assert got[:2] == [1, 0] and math.isnan(got[2])
-    assert task.settings()["reward"] == f"the reward function right in {judge[:-6]}"
+    recorded = task.settings()["reward"]["right"]
+    assert recorded["source"] == f"the reward function right in {judge[:-6]}"
 
 
 def test_a_reward_function_that_does_not_fit_is_named_before_training(sums):
@@ -296,7 +297,7 @@ def test_a_reward_function_replaces_a_tasks_own():
     task = load_task("first_letter", reward=lambda completions: [len(c) for c in completions])
     row = task.train[0]
     assert task.score([row["prompt"]], ["abc"], [row]) == [3.0]
-    assert "lambda" in task.settings()["reward"]
+    assert "lambda" in task.settings()["reward"]["<lambda>"]["source"]
     says("asks for 'answer'", "first_letter", reward=lambda completions, answer: [0])
     says("eight_gaussians has its own reward", "eight_gaussians", reward=lambda completions: [0])
 

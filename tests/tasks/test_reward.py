@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from anypo.core.errors import UsageError
-from anypo.tasks.reward import Reward, ground_truth
+from anypo.tasks.reward import Reward
+from anypo.tasks.reward_call import ground_truth
 
 FILE = """
 import asyncio, math, os, sys, time

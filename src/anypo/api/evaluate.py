@@ -20,7 +20,7 @@ from anypo.core.errors import UsageError
 from anypo.core.recipe import Recipe
 from anypo.core.request import Request
 from anypo.core.rng import key
-from anypo.core.score import Score
+from anypo.core.score import Score, reaches
 from anypo.engine.measure import Measure, average, share
 from anypo.engine.settings import Settings
 from anypo.engine.state import State
@@ -240,7 +240,7 @@ def _sampled(
 def _right(task: Any, texts: list[str], rows: list[Any], scores: Sequence[float]) -> list[bool]:
     """Whether each is exact; where that is what the score says, nothing is judged twice."""
     if getattr(type(task), "exact", None) is Problems.exact:
-        return [score >= 1.0 for score in scores]
+        return [reaches(score) for score in scores]
     return [bool(task.exact(text, row)) for text, row in zip(texts, rows)]
 
 

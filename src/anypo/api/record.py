@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from anypo.backends.load_reward import written
 from anypo.core.dump import dump
 from anypo.core.errors import UsageError
 from anypo.core.recipe import Recipe
@@ -44,10 +45,11 @@ def describe(
 
 def asked(task: Any, dataset: Any, reward: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """How a run's task was named, so that it can be made again; empty for objects."""
-    if not (isinstance(task, str) and isinstance(reward, str)):
+    text = written(reward)
+    if not isinstance(task, str) or bool(text) != bool(reward):
         return {}
     plain = json.loads(json.dumps(dict(options), default=str))
-    return {"task": task, "dataset": str(dataset), "reward": reward, "task_options": plain}
+    return {"task": task, "dataset": str(dataset), "reward": text, "task_options": plain}
 
 
 LIBRARIES = "anypo torch numpy safetensors transformers peft reasoning-gym gymnasium".split()
@@ -81,16 +83,30 @@ def claim(out: Path, facts: dict[str, Any]) -> None:
             if key == "settings":
                 a, b = ({k: v for k, v in x.items() if k not in FREE} for x in (a, b))
             if a != b:
-                raise UsageError(
-                    f"{out} holds another run ({_difference(a, b, key)}). "
-                    "Choose another --out, or remove that folder"
-                )
+                said = _difference(a, b, key)
+                raise UsageError(_edited(out, said) or f"{out} holds another run ({said}). {CURE}")
     elif out.exists() and any(out.iterdir()):
         raise UsageError(f"{out} is not empty and holds no run: choose another --out")
     out.mkdir(parents=True, exist_ok=True)
     partial = file.with_suffix(".partial")
     partial.write_text(json.dumps(facts, indent=1))
     os.replace(partial, file)
+
+
+CURE = "Choose another --out, or remove that folder"
+
+
+def _edited(out: Path, difference: str) -> str:
+    """The sentence for a reward that is the same by name and another by content; else empty."""
+    name, _, rest = difference.partition(".version: ")
+    if not (rest and name.startswith("task.reward.")):
+        return ""
+    there, here = (word.split("'")[1][:12] for word in rest.split(", ")[:2] if "'" in word)
+    return (
+        f"the reward {name.removeprefix('task.reward.')!r} was changed since {out} was begun "
+        f"(SHA-256 {there or 'unknown'} there, {here or 'unknown'} here), so its scores would not "
+        f"be those of one run: put the reward back as it was to go on. Or: {CURE.lower()}"
+    )
 
 
 def _difference(a: Any, b: Any, path: str = "") -> str:

@@ -7,16 +7,18 @@ import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from anypo.backends.load_reward import load_reward
 from anypo.core.errors import UsageError, nearest
 from anypo.tasks.dataset import SUFFIXES, check, read_jsonl
-from anypo.tasks.reward import Reward, ground_truth
-from anypo.tasks.task import Demonstrations, Preferences, Problems, Row, Scorer, split
+from anypo.tasks.reward_call import ground_truth
+from anypo.tasks.task import Demonstrations, Given, Preferences, Problems, Row, Scorer, split
 
 GYM = "reasoning_gym:"
 BUILT_IN = ("arithmetic", "first_letter", "vowels", "eight_gaussians")
-Function = str | Callable[..., Any]
+Function = Any
+"""One reward or several, see `load_reward`."""
 
 
 def load_task(
@@ -35,7 +37,8 @@ def load_task(
         `eight_gaussians`, `reasoning_gym:NAME`, or a Gymnasium environment such as `CartPole-v1`.
     seed : decides what is generated and which questions are held out.
     dataset : a JSONL or parquet file in TRL's or verl's columns, instead of a name.
-    reward : `file.py:function` or a callable, see `Reward`; it replaces a language task's own.
+    reward : `file.py:function`, a callable, or several with weights, see `load_reward`; it replaces
+        a language task's own.
         Without one, rows in verl's layout are judged by math-verify against `ground_truth`.
     params : of the task; every language task takes `held_out` and `horizon`.
 
@@ -46,15 +49,15 @@ def load_task(
         if name:
             raise UsageError(f"task {name!r} and dataset {str(dataset)!r}: give one of the two")
         return _from(dataset_task, f"dataset {dataset}", dataset, reward, seed=seed, **params)
-    timeout = {"seconds": params.pop("timeout")} if reward and "timeout" in params else {}
+    timeout = {"timeout": params.pop("timeout")} if reward and "timeout" in params else {}
     task = _named(name or "arithmetic", seed, params)
     if not reward:
         return task
     if not isinstance(task, Problems):
         raise UsageError(f"{task.name} has its own reward: leave reward out")
-    judge = Reward(reward, **timeout)
+    judge = load_reward(reward, **timeout)
     judge.check(task.train[0])
-    details = {**task.details, "reward": judge.name}
+    details = {**task.details, "reward": judge.settings()}
     return dataclasses.replace(task, scorer=judge, details=details)
 
 
@@ -63,6 +66,12 @@ def task_names() -> list[str]:
     from anypo.backends.reasoning_gym import dataset_names
 
     return [*BUILT_IN, "CartPole-v1", *(GYM + name for name in dataset_names())]
+
+
+def about(name: str) -> str:
+    """What a built-in task asks, as its docstring says it; empty for others."""
+    made = inspect.getdoc(_built_in(name)) if name in BUILT_IN else ""
+    return " ".join((made or "").partition("\n\nParameters\n")[0].split())
 
 
 def _named(name: str, seed: int, params: dict[str, Any]) -> Any:
@@ -114,31 +123,39 @@ def dataset_task(
     held_out: int = 60,
     horizon: int = 256,
     timeout: float = 60.0,
-) -> Problems | Preferences:
+    max_length: int = 0,
+    too_long: Literal["drop", "cut"] = "drop",
+) -> Problems | Given:
     """The task that a file of rows makes: questions, pairs, or demonstrations.
 
-    Rows with `chosen` and `rejected` are pairs; rows with a `completion`, where no reward function
-    is given and no ground truth, are demonstrations.
+    Rows with `chosen` and `rejected` are pairs; rows with a `completion`, with `messages` or with
+    `text`, where no reward function is given and no ground truth, are demonstrations.
 
     Parameters
     ----------
     file : `.jsonl` or `.parquet`, in TRL's columns or verl's.
-    reward : `file.py:function` or a callable, called with the rows' columns.
+    reward : what judges answers, see `load_reward`; called with the rows' columns.
     seed : which questions are held out.
     held_out : questions kept out of training, at most a third.
     horizon : most tokens of a completion; 256 is TRL's.
     timeout : seconds for one call of the reward function.
+    max_length : of rows that hold their answers, most tokens (0 = as many as the policy reads).
+    too_long : what becomes of longer ones: `drop`, or `cut` to their first tokens.
     """
     path = Path(file)
     rows, kind = _read(path, bool(reward))
     train, out = split(rows, held_out, seed)
     details = {"dataset": str(path), "seed": seed}
+    limits = {"max_length": max_length, "too_long": too_long}
     if kind == "preference":
         if reward:
             raise UsageError(f"{path} holds pairs, which need no reward function: leave it out")
-        return Preferences(path.stem, train, out, details)
+        return Preferences(path.stem, train, out, details, **limits)
     if kind == "demonstration":
-        return Demonstrations(path.stem, train, out, details)
+        return Demonstrations(path.stem, train, out, details, **limits)
+    if max_length or too_long != "drop":
+        wrong = "max_length and too_long are for rows that hold their answers"
+        raise UsageError(f"{wrong}; those of {path} are sampled: give horizon, their most tokens")
     scorer, judge = _scorer(reward, rows, path, timeout)
     return Problems(path.stem, train, out, scorer, horizon, details | {"reward": judge})
 
@@ -153,11 +170,11 @@ def _read(path: Path, judged: bool) -> tuple[list[Row], str]:
     raise UsageError(f"{path} is neither .jsonl nor .parquet: write the dataset as one of them")
 
 
-def _scorer(reward: Function, rows: list[Row], path: Path, timeout: float) -> tuple[Scorer, str]:
+def _scorer(reward: Function, rows: list[Row], path: Path, timeout: float) -> tuple[Scorer, Any]:
     if reward:
-        judge = Reward(reward, timeout)
+        judge = load_reward(reward, timeout)
         judge.check(rows[0])
-        return judge, judge.name
+        return judge, judge.settings()
     from anypo.backends.math_verify import MathReward
 
     for n, row in enumerate(rows, 1):

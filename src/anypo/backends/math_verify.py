@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
+from typing import Any
 
-from anypo.tasks.reward import ground_truth
+from anypo.core.errors import UsageError
+from anypo.tasks.reward_call import ground_truth
 from anypo.tasks.task import Prompt, Row
 from anypo.tasks.worker import Worker, WorkerDied, WorkerLate
 
@@ -39,8 +41,20 @@ def _worker() -> Worker:
     return Worker(__name__, memory=MEMORY, preload=("math_verify",))
 
 
+def wanted(row: Row) -> Any:
+    """The right answer of a row, from the first of the columns that may hold it; else None."""
+    found = (ground_truth(row), row.get("solution"), row.get("answer"))
+    return next((x for x in found if x is not None), None)
+
+
 class MathReward:
-    """A `Scorer` that compares completions with each row's `ground_truth` (verl's layout)."""
+    """A `Scorer` that compares completions with each row's answer, mathematically.
+
+    That is its `ground_truth` (verl's layout, or a plain column), else its `solution` or `answer`.
+    `timeout`: seconds for one comparison.
+    """
+
+    name, label, required, version = "math-verify", "accuracy", False, "math-verify"
 
     def __init__(self, timeout: float = 5.0) -> None:
         self.timeout = timeout
@@ -53,8 +67,16 @@ class MathReward:
         completion_ids: Sequence[Sequence[int]] | None = None,
     ) -> list[float]:
         """One of 1, 0 and NaN for each completion."""
-        answers = [str(ground_truth(row)) for row in rows]
+        answers = [str(wanted(row)) for row in rows]
         return [math_score(c, a, self.timeout) for c, a in zip(completions, answers)]
+
+    def check(self, columns: Iterable[str]) -> None:
+        """Raise when no column can hold the answer."""
+        if not {"reward_model", "ground_truth", "solution", "answer"} & {*columns}:
+            raise UsageError(
+                "accuracy compares with a column ground_truth, solution or answer, and the dataset "
+                f"has none (columns: {', '.join(sorted(columns)) or 'none'}): add one"
+            )
 
     def answer(self, completion: str) -> str:
         """The completion's last expression, written as the library writes it; else all its text."""

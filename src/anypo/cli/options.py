@@ -40,7 +40,13 @@ Dataset = Annotated[
 ]
 Judge = Annotated[
     str,
-    said("what judges completions, in TRL's signature", "FILE.py:FUNCTION", "the task's own"),
+    said(
+        "what judges completions: FILE.py:FUNCTION in TRL's signature, a folder with a reward "
+        "model, judge:RUBRIC, accuracy, exact, format:REGEX, think, repetition; several with "
+        "weights as A=1,B=0.2",
+        "REWARD[,REWARD]",
+        "the task's own",
+    ),
 ]
 Precision = Annotated[
     str, said("of forward passes: float32 or bfloat16", "NAME", "what suits the policy")

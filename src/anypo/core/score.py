@@ -18,3 +18,9 @@ class Score(float):
         score = super().__new__(cls, value)
         score.facts = dict(facts or {})
         return score
+
+
+def reaches(score: float) -> bool:
+    """Whether a score says that an answer is exact: its fact `exact`, else at least 1."""
+    facts = score.facts if isinstance(score, Score) else {}
+    return bool(facts["exact"]) if "exact" in facts else score >= 1.0

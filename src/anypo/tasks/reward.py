@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
+import hashlib
 import inspect
-import math
-import sys
-import traceback
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 from anypo.core.errors import UsageError, nearest
 from anypo.core.score import Score
+from anypo.tasks.reward_call import NOT_PASSED, OURS, VERL, describe, score
 from anypo.tasks.task import Prompt, Row
 from anypo.tasks.worker import Worker, WorkerDied, WorkerError, WorkerLate
 
-OURS = ("prompts", "completions", "completion_ids")
-NOT_PASSED = ("prompt", "completion", "completion_ids")  # TRL leaves out the same columns
-VERL = ("data_source", "solution_str", "ground_truth", "extra_info")
+CALLS = "anypo.tasks.reward_call"
+HERE = Path(__file__).parent
 
 
 class Reward:
@@ -44,24 +40,47 @@ class Reward:
     ----------
     source : `file.py:function`, or a callable.
     seconds : time-out of a call, for the completions of one iteration together.
+    options : further arguments for every call, by name.
+    label : a short name (default the function's).
+
+    `version` is a hash of the file, or of the callable's own source, and of the options: with it a
+    run knows that its reward has changed. It is empty where no source can be read.
 
     Raises `UsageError`, naming the function and the cure, for a function that cannot be loaded or
     asks for what is not there; that raises or hangs; that returns an infinity, a string or the
     wrong number of values.
     """
 
-    def __init__(self, source: str | Callable[..., Any], seconds: float = 60.0) -> None:
+    required = False
+    """Whether a completion that this one cannot score is not scorable at all."""
+
+    def __init__(
+        self,
+        source: str | Callable[..., Any],
+        seconds: float = 60.0,
+        options: Mapping[str, Any] | None = None,
+        label: str = "",
+    ) -> None:
         if not seconds > 0:
             raise UsageError(f"a time-out of {seconds} s is no time: give timeout in seconds, > 0")
-        self.seconds = seconds
-        self._run = _InChild(source) if isinstance(source, str) else _InThread(source)
-        self.name = self._run.name
+        self.seconds, self.options = seconds, dict(options or {})
+        named = isinstance(source, str)
+        self._run = _InChild(source, label) if named else _InThread(source, label)
+        self.name, self.label = self._run.name, label or self._run.label
+
+    @property
+    def version(self) -> str:
+        """A hash of what decides the scores; empty where the source is not to be had."""
+        return fingerprint(self._run.source(), self.options)
 
     def check(self, columns: Iterable[str]) -> None:
         """Raise now if the function cannot be loaded or wants a column that is not there."""
         takes = self._timed(self._run.describe, "loading")
         columns = sorted({*columns} - {*NOT_PASSED})
-        offered = {*VERL} if takes["verl"] else {*OURS, *columns}
+        offered = {*self.options} | ({*VERL} if takes["verl"] else {*OURS, *columns})
+        for name in self.options if not takes["all"] else ():
+            if name not in takes["named"]:
+                raise UsageError(f"{self.name} has no argument {name!r}{_others(name, takes)}")
         if takes["verl"] and not {"reward_model", "ground_truth"} & {*columns}:
             offered.remove("ground_truth")
         for name in takes["required"]:
@@ -87,7 +106,8 @@ class Reward:
         offer = {"prompts": list(prompts), "completions": list(completions), "columns": columns}
         if completion_ids is not None:
             offer["completion_ids"] = [[int(token) for token in ids] for ids in completion_ids]
-        found = self._timed(self._run.score, f"{len(completions)} completions", offer)
+        what = f"{len(completions)} completions"
+        found = self._timed(self._run.score, what, offer, self.options)
         return [_with_facts(result) for result in found]
 
     def _timed(self, function: Callable[..., Any], what: str, *arguments: Any) -> Any:
@@ -106,38 +126,65 @@ class Reward:
             raise UsageError(f"{self.name} raised {error}") from None
 
 
+def fingerprint(source: str, options: Mapping[str, Any]) -> str:
+    """SHA-256 of a source text and of the options it is called with; empty without a source."""
+    told = json.dumps(dict(options), sort_keys=True, default=str) if options else ""
+    return hashlib.sha256((source + told).encode()).hexdigest() if source else ""
+
+
+def _others(name: str, takes: Mapping[str, Any]) -> str:
+    known = [k for k in takes["named"] if k not in OURS]
+    return nearest(name, known) or f"; it takes {', '.join(known) or 'none'}"
+
+
 class _InChild:
     """Runs `file.py:function` in a process of its own."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, label: str) -> None:
         self.file, colon, self.function = source.rpartition(":")
         if not (colon and self.file and self.function):
             raise UsageError(f"{source!r} names no reward function: write file.py:function")
-        self.name = f"the reward function {self.function} in {self.file}"
-        self.worker = Worker(__name__)
+        self.name = f"the reward {label}" if label else f"the reward function {self.function}"
+        self.name += "" if Path(self.file).parent == HERE else f" in {self.file}"
+        self.label, self.worker = self.function, Worker(CALLS)
+
+    def source(self) -> str:
+        path = Path(self.file)
+        return path.read_text("utf-8", "replace") if path.is_file() else ""
 
     def describe(self, seconds: float) -> dict[str, Any]:
-        return self.worker.call("describe_file", self.file, self.function, seconds=max(seconds, 60))
+        named = (self.file, self.function, self.name)
+        return self.worker.call("describe_file", *named, seconds=max(seconds, 60))
 
-    def score(self, offer: dict[str, Any], seconds: float) -> list[Any]:
+    def score(self, offer: dict[str, Any], options: dict[str, Any], seconds: float) -> list[Any]:
         self.describe(seconds)  # a child that was started anew loads the file before time runs
-        return self.worker.call("score_file", self.file, self.function, offer, seconds=seconds)
+        named = (self.file, self.function, self.name)
+        return self.worker.call("score_file", *named, offer, options, seconds=seconds)
 
 
 class _InThread:
     """Runs a Python callable in a daemon thread."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], label: str) -> None:
+        if not callable(function):
+            raise UsageError(f"{function!r} is no reward function: give a callable, or a name")
         self.function = function
-        label = getattr(function, "__qualname__", type(function).__qualname__)
-        self.name = f"the reward function {label}"
+        own = getattr(function, "__qualname__", type(function).__qualname__)
+        self.label = getattr(function, "__name__", type(function).__name__)
+        self.name = f"the reward {label}" if label else f"the reward function {own}"
+
+    def source(self) -> str:
+        try:
+            return inspect.getsource(inspect.unwrap(self.function))
+        except (OSError, TypeError):  # made by exec, or an object of a class
+            return _source_of_class(self.function)
 
     def describe(self, seconds: float) -> dict[str, Any]:
         return describe(self.function, self.name)
 
-    def score(self, offer: dict[str, Any], seconds: float) -> list[Any]:
+    def score(self, offer: dict[str, Any], options: dict[str, Any], seconds: float) -> list[Any]:
         outcome: list[Any] = []
-        arguments = (outcome, self.function, self.name, offer)
+        arguments = (outcome, self.function, self.name, offer, options)
         thread = Thread(target=_capture, args=arguments, daemon=True)
         thread.start()
         thread.join(seconds)
@@ -148,6 +195,13 @@ class _InThread:
         return outcome[0]
 
 
+def _source_of_class(instance: Any) -> str:
+    try:
+        return inspect.getsource(type(instance))
+    except (OSError, TypeError):
+        return ""
+
+
 def _capture(outcome: list[Any], *arguments: Any) -> None:
     try:
         outcome.append(score(*arguments))
@@ -155,171 +209,7 @@ def _capture(outcome: list[Any], *arguments: Any) -> None:
         outcome.append(error)
 
 
-# ── what a child process runs ────────────────────────────────────────────────────────────────────
-
-
-def describe_file(file: str, function: str) -> dict[str, Any]:
-    """`describe` for a function of a file."""
-    return describe(_load(file, function), f"the reward function {function} in {file}")
-
-
-def score_file(file: str, function: str, offer: Mapping[str, Any]) -> list[Any]:
-    """`score` for a function of a file."""
-    return score(_load(file, function), f"the reward function {function} in {file}", offer)
-
-
-@lru_cache
-def _load(file: str, function: str) -> Callable[..., Any]:
-    path = Path(file)
-    if not path.is_file():
-        near = nearest(path.name, (p.name for p in path.parent.glob("*.py")))
-        raise UsageError(f"there is no file {file} with a reward function{near}")
-    sys.path.insert(0, str(path.parent.resolve()))  # as when Python runs the file
-    spec = importlib.util.spec_from_file_location(f"reward_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{file} is no Python file: name one that ends in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException as error:
-        message = f"{file} cannot be loaded: {type(error).__name__}: {error}{_place(error, path)}"
-        raise UsageError(message) from error
-    found = getattr(module, function, None)
-    if not callable(found):
-        names = [name for name, value in vars(module).items() if inspect.isroutine(value)]
-        there = f"; it has {', '.join(sorted(names))}" if names else ""
-        near = nearest(function, names) or there
-        raise UsageError(f"{file} has no function {function!r}{near}")
-    return found
-
-
-def describe(function: Callable[..., Any], name: str) -> dict[str, Any]:
-    """Which keyword arguments a function takes: `named`, `required`, `all` (**kwargs), `verl`."""
-    kinds = inspect.Parameter
-    parameters = inspect.signature(function).parameters.values()
-    variable = (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD)
-    required = [p.name for p in parameters if p.default is p.empty and p.kind not in variable]
-    if any(p.kind is kinds.POSITIONAL_ONLY and p.name in required for p in parameters):
-        raise UsageError(f"{name} takes arguments by position only: let it take them by name")
-    named = [p.name for p in parameters if p.kind not in (*variable, kinds.POSITIONAL_ONLY)]
-    return {
-        "named": named,
-        "required": required,
-        "all": any(p.kind is kinds.VAR_KEYWORD for p in parameters),
-        "verl": "solution_str" in named,
-    }
-
-
-def score(
-    function: Callable[..., Any], name: str, offer: Mapping[str, Any]
-) -> list[float | dict[str, Any]]:
-    """Call a function with what it takes of an offer, and check what it returns."""
-    takes = describe(function, name)
-    calls = _verl_calls(offer) if takes["verl"] else [_trl_call(offer)]
-    missing = [k for k in takes["required"] for call in calls[:1] if k not in call]
-    if missing:
-        raise UsageError(f"{name} asks for {missing[0]!r}, which this run does not give")
-    if not takes["all"]:
-        calls = [{k: v for k, v in call.items() if k in takes["named"]} for call in calls]
-    try:
-        results = [function(**call) for call in calls]
-        if results and inspect.isawaitable(results[0]):
-            results = asyncio.run(_gather(results))
-    except BaseException as error:
-        raise UsageError(_raised(name, function, error)) from error
-    if not takes["verl"]:
-        results = _listed(results[0], len(offer["completions"]), name)
-    return [_scored(result, name) for result in results]
-
-
-async def _gather(awaitables: Iterable[Any]) -> list[Any]:
-    return list(await asyncio.gather(*awaitables))
-
-
-def _trl_call(offer: Mapping[str, Any]) -> dict[str, Any]:
-    columns = {k: v for k, v in offer["columns"].items() if k not in NOT_PASSED}
-    ours = {name: offer[name] for name in OURS if name in offer}
-    pairs = zip(offer["prompts"], offer["completions"])
-    ours["completions"] = [
-        text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
-        for prompt, text in pairs
-    ]
-    return columns | ours
-
-
-def _verl_calls(offer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    columns = offer["columns"]
-    return [
-        {
-            "data_source": columns["data_source"][i] if "data_source" in columns else None,
-            "solution_str": text,
-            "ground_truth": ground_truth({name: column[i] for name, column in columns.items()}),
-            "extra_info": columns["extra_info"][i] if "extra_info" in columns else None,
-        }
-        for i, text in enumerate(offer["completions"])
-    ]
-
-
-def ground_truth(row: Mapping[str, Any]) -> Any:
-    """The `ground_truth` of a row in verl's layout (inside `reward_model`), or its plain column."""
-    holder = row.get("reward_model")
-    return (holder if isinstance(holder, Mapping) else row).get("ground_truth")
-
-
-def _scored(result: Any, name: str) -> float | dict[str, Any]:
-    """A number, or a dict with `score` and facts, which a child process can send."""
-    if not isinstance(result, Mapping):
-        return _number(result, name)
-    if "score" not in result:
-        raise UsageError(f"{name} returned a dict without 'score': put the reward under that key")
-    return {**result, "score": _number(result["score"], name)}
-
-
 def _with_facts(result: float | dict[str, Any]) -> float:
     if not isinstance(result, dict):
         return result
     return Score(result["score"], {k: v for k, v in result.items() if k != "score"})
-
-
-def _listed(values: Any, count: int, name: str) -> list[Any]:
-    cure = "return a list with one number (or None) for each completion"
-    if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__iter__"):
-        kind = "None" if values is None else f"a {type(values).__name__}"
-        raise UsageError(f"{name} returned {kind}, not a list: {cure}")
-    values = list(values)
-    if len(values) != count:
-        raise UsageError(f"{name} returned {len(values)} values for {count} completions: {cure}")
-    return values
-
-
-def _number(value: Any, name: str) -> float:
-    if value is None:
-        return math.nan
-    cure = "return a finite number, or None for a completion that it cannot score"
-    try:
-        number = math.inf if isinstance(value, (str, bytes)) else float(value)
-    except (TypeError, ValueError):
-        number = math.inf
-    except OverflowError:
-        number = value = math.inf
-    if math.isinf(number):
-        kind = "" if isinstance(value, float) else f" (of type {type(value).__name__})"
-        raise UsageError(f"{name} returned {str(value)[:40]!r}{kind} as a reward: {cure}")
-    return number
-
-
-def _raised(name: str, function: Callable[..., Any], error: BaseException) -> str:
-    code = inspect.unwrap(function).__code__ if inspect.isfunction(function) else None
-    place = _place(error, Path(code.co_filename)) if code else ""
-    cure = "mend it, or let it return None for a completion that it cannot score"
-    if "main thread" in str(error):
-        cure = "name it as file.py:function, which then has a process and main thread of its own"
-    return f"{name} raised {type(error).__name__}: {error}{place}: {cure}"
-
-
-def _place(error: BaseException, path: Path) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if Path(frame.filename) == path]
-    line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-    return f" (line {line})" if line else ""

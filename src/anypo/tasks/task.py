@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from anypo.core.errors import UsageError
+from anypo.core.score import reaches
 
 Row = dict[str, Any]
 Prompt = str | list[dict[str, str]]
@@ -143,8 +144,14 @@ class Problems:
         return self.scorer(prompts, completions, rows, completion_ids)
 
     def exact(self, completion: str, row: Row) -> bool:
-        """Whether the completion's score reaches 1 (a score of NaN does not)."""
-        return self.score([row["prompt"]], [completion], [row])[0] >= 1.0
+        """Whether the completion's score reaches 1 (a score of NaN does not).
+
+        Of several rewards only the first is asked; one that reports `exact` says so itself.
+        """
+        judge = getattr(self.scorer, "exact", None)
+        if judge is not None:
+            return bool(judge(row["prompt"], completion, row))
+        return reaches(self.score([row["prompt"]], [completion], [row])[0])
 
     def answer(self, completion: str) -> str:
         """What a completion answers, to be voted on: as the scorer reads it, else all its text."""
@@ -161,31 +168,52 @@ class Problems:
 
 
 @dataclass(frozen=True)
-class _Given:
-    """Rows that hold their answers."""
+class Given:
+    """Rows that hold their answers.
+
+    Parameters
+    ----------
+    name, train, held_out, details : as in `Problems`.
+    max_length : most tokens of a row, its prompt included (0 = as many as the policy reads).
+    too_long : `drop` leaves longer rows out, `cut` keeps their first tokens.
+    """
 
     name: str
     train: tuple[Row, ...]
     held_out: tuple[Row, ...]
     details: Mapping[str, Any] = field(default_factory=dict)
+    max_length: int = 0
+    too_long: Literal["drop", "cut"] = "drop"
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.max_length, int) and self.max_length >= 0):
+            raise UsageError(
+                f"max_length={self.max_length!r} is no number of tokens: give 1 or more"
+            )
+        if self.too_long not in ("drop", "cut"):
+            raise UsageError(f"too_long={self.too_long!r}: it must be drop or cut")
 
     def order(self, position: int, seed: int) -> int:
         """The row of `train` that comes `position`-th in this seed's order."""
         return order(len(self.train), position, seed)
 
     def settings(self) -> dict[str, Any]:
-        """Name, sizes and details."""
-        return _settings(self) | dict(self.details)
+        """Name, sizes, limits and details."""
+        limits = {"max_length": self.max_length, "too_long": self.too_long}
+        return _settings(self) | limits | dict(self.details)
 
 
-class Preferences(_Given):
+class Preferences(Given):
     """A `PreferenceTask` out of rows with `prompt`, `chosen` and `rejected`."""
 
     kind = "preference"
 
 
-class Demonstrations(_Given):
-    """Answers to imitate; rows hold `prompt` and `completion`, as text or as chat messages."""
+class Demonstrations(Given):
+    """Answers to imitate; rows hold `prompt` and `completion`, as text or as chat messages.
+
+    A row whose prompt is None is a text that is all said.
+    """
 
     kind = "demonstration"
 
@@ -216,7 +244,12 @@ def question(prompt: Prompt) -> str:
     """The text that identifies a prompt; a chat is its roles and contents, in order."""
     if isinstance(prompt, str):
         return prompt
-    return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)
+    return "\n".join(f"{message['role']}: {message.get('content') or ''}" for message in prompt)
+
+
+def asked(row: Row) -> str:
+    """The text that identifies a row's question; a row without a prompt is its own."""
+    return question(row["completion"] if row["prompt"] is None else row["prompt"])
 
 
 def mirror(text: str) -> tuple[str, ...]:
@@ -246,12 +279,12 @@ def split(
     if not (isinstance(held_out, int) and held_out >= 0):
         raise UsageError(f"held_out={held_out!r} is no number of questions: give 0 or more")
     rows = list({json.dumps(row, sort_keys=True, default=str): row for row in rows}.values())
-    questions = sorted({question(row["prompt"]) for row in rows})
+    questions = sorted({asked(row) for row in rows})
     wanted = min(held_out, len(questions) // 3)
     chosen = _choose(_images(questions, most=len(questions)), wanted, seed)
     if len(chosen) < wanted:
         chosen = _choose(_images(questions, most=wanted), wanted, seed)
-    side = [question(row["prompt"]) in chosen for row in rows]
+    side = [asked(row) in chosen for row in rows]
     return (
         tuple(row for row, out in zip(rows, side) if not out),
         tuple(row for row, out in zip(rows, side) if out),
