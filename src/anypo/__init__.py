@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from anypo.core.method import method
     from anypo.core.recipe import Objective, Recipe
     from anypo.engine.callbacks import Callback
+    from anypo.translate import from_sb3, from_trl, from_verl
 
 __version__ = "0.1.0"
 __all__ = [
@@ -20,6 +21,9 @@ __all__ = [
     "Run",
     "UsageError",
     "evaluate",
+    "from_sb3",
+    "from_trl",
+    "from_verl",
     "method",
     "methods",
     "recipe",
@@ -33,6 +37,9 @@ _HOMES = {
     "Run": "anypo.api",
     "UsageError": "anypo.core.errors",
     "evaluate": "anypo.api",
+    "from_sb3": "anypo.translate",
+    "from_trl": "anypo.translate",
+    "from_verl": "anypo.translate",
     "method": "anypo.core.method",
     "methods": "anypo.api",
     "recipe": "anypo.api",

@@ -20,8 +20,10 @@ COMMANDS = {
     "show": "one method: its equations, its pieces, every field, its source",
     "diff": "the fields in which two methods differ, and what that does to gradients",
     "cite": "the papers of a method, and what of them was used",
+    "translate": "a configuration of TRL, verl or Stable-Baselines3 as a command of this one",
     "verify": "check methods against files of reference numbers",
     "report": "write the report page of a run",
+    "watch": "the same page in a browser, live while the run goes",
     "doctor": "what is wrong with a run, how that shows, and what to try",
 }
 """Every command is a module of this name beside this file, with `run(words) -> int`."""
