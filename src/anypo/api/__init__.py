@@ -1,6 +1,7 @@
 """The public calls: `methods`, `recipe`, `train`, `evaluate`."""
 
 from anypo.api.evaluate import evaluate
+from anypo.api.harness import Metric, harness
 from anypo.api.names import ACRONYMS, Namesake, find, load_recipe, methods, namesakes, recipe
 from anypo.api.record import claim, describe
 from anypo.api.scores import Scores
@@ -8,6 +9,7 @@ from anypo.api.train import Run, train
 
 __all__ = [
     "ACRONYMS",
+    "Metric",
     "Namesake",
     "Run",
     "Scores",
@@ -15,6 +17,7 @@ __all__ = [
     "describe",
     "evaluate",
     "find",
+    "harness",
     "load_recipe",
     "methods",
     "namesakes",

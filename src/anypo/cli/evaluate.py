@@ -54,6 +54,8 @@ class Evaluate:
     save: Annotated[str, said("every question with its answers and scores", "FILE.parquet")] = ""
     lm_eval: Annotated[str, HARNESS] = ""
     lm_eval_include: Annotated[str, FOLDER] = ""
+    lm_eval_chat: Flag = False
+    """have its contexts go through the policy's chat template"""
     precision: Precision = ""
     config: Config = ""
     json: Flag = False
@@ -64,7 +66,7 @@ def run(words: list[str]) -> int:
     """Print one column per side."""
     given = gather(Evaluate, words)
     options = parse(Evaluate, given, "evaluate", free=("task.",))
-    if options.lm_eval or options.lm_eval_include:
+    if any(name.startswith("lm_eval") for name in given):
         from anypo.cli.harness import harness
 
         return harness(options, given)
