@@ -293,9 +293,9 @@ def test_a_chat_template_makes_a_string_one_user_message() -> None:
     assert policy.decode(policy.prompt_ids(chat)) == "[system|Be brief][user|Hi?][assistant|"
     made = policy.generate([chat], 1, 2, keys=[0])[0]
     assert made.prompt_text == "Be brief\nHi?"
-    prompt, answer = policy.encode("Hi?", "Yes")
-    assert policy.decode(prompt) == "[user|Hi?][assistant|"
-    assert answer.tolist() == [*policy.tokenizer("Yes")["input_ids"], 0]
+    given = policy.encode("Hi?", "Yes")
+    assert policy.decode(given.sequences[0]) == "[user|Hi?][assistant|Yes]"
+    assert given.sequences[0][given.position].tolist() == [*policy.tokenizer("Yes]").input_ids, 0]
 
 
 # ── precision ───────────────────────────────────────────────────────────────────────────────────

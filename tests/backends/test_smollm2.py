@@ -159,9 +159,11 @@ def test_chat_template_end_token_and_digits_are_the_published_ones(cache: Path) 
     )
     assert (prompt == vocabulary["<|im_start|>"]).sum() == 3
     assert policy.decode(prompt) == "system\nS\nuser\nHi\nassistant\n"
-    _, answer = policy.encode("Hi", "a  1")
+    given = policy.encode("Hi", "a  1")
     blanks, one = vocabulary["ĠĠ"], vocabulary["1"]
-    assert answer.tolist() == [vocabulary["a"], blanks, one, vocabulary["<|im_end|>"]]
+    answer = given.sequences[0][given.position].tolist()
+    assert answer == [vocabulary["a"], blanks, one, vocabulary["<|im_end|>"]]
+    assert given.sequences[0][: given.position[0]].tolist() == prompt.tolist()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ConnectionError("reset")])

@@ -10,6 +10,7 @@ from anypo.core.errors import UsageError
 from anypo.tasks.dataset import check, read_jsonl
 
 CHAT = [{"role": "user", "content": "hi"}]
+REPLY = [{"role": "assistant", "content": "ho"}]
 
 
 def write(tmp_path, content):
@@ -61,13 +62,13 @@ def test_chats_lose_the_keys_that_a_table_filled():
     assert rows == [{"prompt": CHAT}]
 
 
-@pytest.mark.parametrize("part", ["text", CHAT])
+@pytest.mark.parametrize("part", ["text", REPLY])
 def test_chosen_and_rejected_make_a_preference_task(part):
     row = {"prompt": part, "chosen": part, "rejected": part}
     assert check([row], "f") == ([row], "preference")
 
 
-@pytest.mark.parametrize("part", ["text", CHAT])
+@pytest.mark.parametrize("part", ["text", REPLY])
 def test_completions_are_demonstrations_unless_something_judges(part):
     row = {"prompt": part, "completion": part}
     assert check([row], "f") == ([row], "demonstration")
@@ -77,10 +78,49 @@ def test_completions_are_demonstrations_unless_something_judges(part):
     assert check([row | {"chosen": part, "rejected": part}], "f")[1] == "preference"
 
 
+def test_a_conversation_is_parted_before_its_first_answer():
+    system = [{"role": "system", "content": "be brief"}]
+    chat = [*system, *CHAT, *REPLY, *CHAT, *REPLY, *CHAT]
+    row = {"prompt": [*system, *CHAT], "completion": [*REPLY, *CHAT, *REPLY, *CHAT], "x": 1}
+    assert check([{"messages": chat, "x": 1}], "f") == ([row], "demonstration")
+    with_prompt = {"messages": chat, "prompt": "as others name it", "x": 1}
+    assert check([with_prompt], "f") == ([row], "demonstration")
+
+
+def test_a_text_is_a_demonstration_without_a_prompt():
+    assert check([{"text": "abc"}], "f") == (
+        [{"prompt": None, "completion": "abc"}],
+        "demonstration",
+    )
+    both = {"text": "abc", "prompt": "a"}
+    assert check([both], "f") == ([both], "language")
+
+
+@pytest.mark.parametrize("written", ["as a list", "as JSON"])
+def test_tools_are_a_list_without_what_a_table_filled(written):
+    tools = [{"name": "add", "parameters": {"a": {"type": "number", "enum": None}}}]
+    given = json.dumps(tools) if written == "as JSON" else tools
+    call = {"role": "assistant", "content": None, "tool_calls": [{"name": "add", "id": None}]}
+    rows, _ = check([{"messages": [*CHAT, call], "tools": given}], "f")
+    assert rows[0]["tools"] == [{"name": "add", "parameters": {"a": {"type": "number"}}}]
+    assert rows[0]["completion"] == [{"role": "assistant", "tool_calls": [{"name": "add"}]}]
+    rows, _ = check([{"messages": [*CHAT, *REPLY], "tools": None}], "f")
+    assert "tools" not in rows[0]
+
+
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
         ([], "f.jsonl has no rows"),
+        ([{"messages": CHAT}], "line 1: the messages hold nothing to be answered: it needs"),
+        ([{"messages": REPLY}], "line 1: the messages hold nothing to be answered"),
+        ([{"messages": [*CHAT, *REPLY]}, {"messages": []}], "line 2: the messages is empty"),
+        ([{"messages": "hi"}], "the messages is text: it must be a list of"),
+        ([{"prompt": "a", "completion": CHAT}], "line 1: the completion has no message of the ass"),
+        ([{"text": " "}], "line 1: the text is empty"),
+        ([{"text": CHAT}], "line 1: the text is a list: make it text"),
+        ([{"text": "a", "tools": "{"}], "line 1: the tools are no list of descriptions"),
+        ([{"text": "a", "tools": [1]}], "line 1: the tools are no list of descriptions"),
         ([{"prompt": "a"}, {}], "f.jsonl, line 2: an empty row: remove it"),
         ([{"prompt": "a"}, {"prompt": None}], "line 2: an empty row"),
         ([{"prompts_": "a"}], r"line 1: no 'prompt' \(columns: prompts_\).*mean prompts_\?"),
@@ -106,6 +146,11 @@ def test_completions_are_demonstrations_unless_something_judges(part):
 def test_bad_rows_are_named_with_the_cure(rows, says):
     with pytest.raises(UsageError, match=says):
         check(rows, "f.jsonl", "line")
+
+
+def test_a_conversation_is_not_what_a_reward_judges():
+    with pytest.raises(UsageError, match=r"no 'prompt' .* demonstrations, if no reward function"):
+        check([{"messages": [*CHAT, *REPLY]}], "f.jsonl", judged=True)
 
 
 def test_whole_numbers_and_fractions_are_one_type(tmp_path):

@@ -144,3 +144,12 @@ def score(
         hidden, readout.weight, readout.bias, row, token, options, entropy
     )
     return logp, per_state.index_select(0, row)
+
+
+@torch.no_grad()
+def likeliest(readout: Readout, hidden: Tensor, row: Tensor, token: Tensor) -> Tensor:
+    """Whether each token is the likeliest in its place, 1 or 0; `[N]`, arguments as in `score`."""
+    best = [
+        readout(hidden[start : start + CHUNK]).argmax(-1) for start in range(0, len(hidden), CHUNK)
+    ]
+    return (torch.cat(best)[row] == token).to(hidden.dtype)

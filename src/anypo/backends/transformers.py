@@ -11,16 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from anypo.backends import language_encode
 from anypo.backends import language_files as files
 from anypo.backends.language_net import Net, default_precision
 from anypo.backends.language_sample import Sample, sample
-from anypo.backends.language_score import score
+from anypo.backends.language_score import likeliest, score
 from anypo.core.batch import Batch
 from anypo.core.errors import UsageError
-from anypo.policies.policy import Completion, evaluated
+from anypo.policies.policy import Completion, Transcript, evaluated
 from anypo.policies.swap import snapshot, swapped
 
 Prompt = str | list[dict[str, str]]
+Words = str | Sequence[Mapping[str, Any]]
 
 LR, LR_LORA = 1e-5, 1e-4
 
@@ -54,7 +56,7 @@ class HFPolicy:
     """
 
     kind = "language"
-    offers = frozenset({"logp", "entropy", "value", "value_next"})
+    offers = frozenset({"logp", "entropy", "top", "value", "value_next"})
 
     def __init__(
         self,
@@ -80,24 +82,21 @@ class HFPolicy:
 
     # ── text ────────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def context(self) -> int:
+        """Most tokens of an input."""
+        return self.net.context
+
     def prompt_ids(self, prompt: Prompt) -> Tensor:
         """Token ids of a prompt, with the header of the answer where there is a chat template."""
-        if self.tokenizer.chat_template:
-            messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-            ids = self.tokenizer.apply_chat_template(
-                messages, add_generation_prompt=True, tokenize=True, return_dict=False
-            )
-        else:
-            ids = self.tokenizer(prompt_text(prompt))["input_ids"]
-        return torch.tensor(ids or [min(self.ends)], dtype=torch.long)
+        ids = language_encode.asked(self.tokenizer, self.ends, prompt)
+        return torch.tensor(ids, dtype=torch.long)
 
-    def encode(self, prompt: Prompt, answer: str | list[dict[str, str]]) -> tuple[Tensor, Tensor]:
-        """Token ids of a prompt and of a given answer to it, which ends with an end token."""
-        text = prompt_text(answer)
-        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        end = self.tokenizer.eos_token_id
-        ids = ids + [end if end in self.ends else min(self.ends)]
-        return self.prompt_ids(prompt), torch.tensor(ids, dtype=torch.long)
+    def encode(
+        self, prompt: Words | None, answer: Words, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> Transcript:
+        """A given answer as tokens, see `language_encode.encode`."""
+        return language_encode.encode(self.tokenizer, self.ends, prompt, answer, tools)
 
     def decode(self, ids: Tensor) -> str:
         """Text of token ids, special tokens left out."""
@@ -142,7 +141,7 @@ class HFPolicy:
                 logp=torch.tensor(one.logp, dtype=torch.float32),
                 finished=one.finished,
                 text=self.tokenizer.decode(one.spoken, skip_special_tokens=True),
-                prompt_text=prompt_text(prompts[number // samples]),
+                prompt_text=language_encode.said(prompts[number // samples]),
             )
             for number, one in enumerate(drawn)
         ]
@@ -170,6 +169,8 @@ class HFPolicy:
     ) -> dict[str, Tensor]:
         """`logp`, `entropy`, `value_next` and every owned head's column, each `[N]`, with gradient.
 
+        `top` is 1 where the step's token is the likeliest of all, else 0, without gradient.
+
         `logp[n] = log softmax(logits / T)[tokens[p]]` from the hidden state at `p − 1`, where p is
         the step's id `position` in its `seq`; `value[n]` is the value head on the same state (and
         likewise every head gives the column of its name), `value_next[n]` that of the next step of
@@ -190,8 +191,8 @@ class HFPolicy:
         # index_select: the backward pass of x[index] adds in no fixed order
         features = hidden.index_select(0, states.to(hidden.device))
         out: dict[str, Tensor] = {}
-        if needs & {"logp", "entropy"}:
-            out |= self._distribution(batch, features, row, "entropy" in needs)
+        if needs & {"logp", "entropy", "top"}:
+            out |= self._distribution(batch, features, row, needs)
         for name in evaluated(needs, heads):
             head = heads[name]
             values = head(features.to(next(head.parameters()).dtype))[:, 0]
@@ -201,24 +202,22 @@ class HFPolicy:
         return {name: out[name] for name in needs}
 
     def _distribution(
-        self, batch: Batch, features: Tensor, row: Tensor, entropy: bool
+        self, batch: Batch, features: Tensor, row: Tensor, needs: frozenset[str]
     ) -> dict[str, Tensor]:
         sequences = batch.inputs["tokens"]
         places = zip(batch.ids["seq"].tolist(), batch.ids["position"].tolist(), strict=True)
         token = torch.tensor([int(sequences[s][p]) for s, p in places])
         by_state = torch.argsort(row, stable=True)
-        found = score(
-            self.net.readout(),
-            features,
-            row[by_state].to(features.device),
-            token[by_state].to(features.device),
-            self.temperature,
-            entropy,
-        )
+        where = row[by_state].to(features.device), token[by_state].to(features.device)
+        readout = self.net.readout()
+        entropy = "entropy" in needs
+        logp, entropies = score(readout, features, *where, self.temperature, entropy)
+        found = {"logp": logp, "entropy": entropies}
+        if "top" in needs:
+            found["top"] = likeliest(readout, features, *where)
         back = torch.argsort(by_state).to(features.device)
         device = batch.ids["seq"].device
-        logp, entropies = (x.index_select(0, back).to(device) for x in found)
-        return {"logp": logp, "entropy": entropies}
+        return {name: x.index_select(0, back).to(device) for name, x in found.items()}
 
     def costs(self, batch: Batch) -> list[int]:
         """Tokens of each `seq` that a forward pass reads: its answer, and its share of the prompt.
@@ -290,13 +289,6 @@ class HFPolicy:
             "lr": self.lr,
             "seed": self.seed,
         }
-
-
-def prompt_text(prompt: Prompt) -> str:
-    """What a prompt says: the string, or the contents of its messages, line by line."""
-    if isinstance(prompt, str):
-        return prompt
-    return "\n".join(message["content"] for message in prompt)
 
 
 def _read_parts(batch: Batch) -> list[list[int]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from anypo.core.batch import Batch
@@ -86,8 +87,53 @@ class Completion:
     prompt_text: str
 
 
+@dataclass(frozen=True)
+class Transcript:
+    """A text that is given: the tokens that a policy reads, and which of them are to be said.
+
+    Parameters
+    ----------
+    sequences : token ids, one tensor per network input.
+    seq, position, turn : `[n]`, for every token that is to be said, in order: its input, its place
+        there, and which turn of the conversation it belongs to.
+    """
+
+    sequences: list[Tensor]
+    seq: Tensor
+    position: Tensor
+    turn: Tensor
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longest input."""
+        return max(len(tokens) for tokens in self.sequences)
+
+    def cut(self, most: int) -> Transcript | None:
+        """Without the tokens beyond the first `most` of each input; None where nothing is left."""
+        kept = self.position < most
+        if not bool(kept.any()):
+            return None
+        used, seq = torch.unique(self.seq[kept], return_inverse=True)
+        sequences = [self.sequences[k][:most] for k in used.tolist()]
+        return Transcript(sequences, seq, self.position[kept], self.turn[kept])
+
+
 class LanguagePolicy(Policy, Protocol):
-    """A policy whose steps are tokens."""
+    """A policy whose steps are tokens; `context` is the most that it can read at once."""
+
+    @property
+    def context(self) -> int:
+        """Most tokens of an input."""
+        ...
+
+    def encode(
+        self,
+        prompt: str | Sequence[Mapping[str, Any]] | None,
+        answer: str | Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> Transcript:
+        """A given answer as tokens to be said; without a prompt, a text that is all said."""
+        ...
 
     def generate(
         self,

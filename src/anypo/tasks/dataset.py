@@ -54,12 +54,15 @@ def _row(line: bytes, place: str) -> Row:
 
 def check(
     rows: Sequence[Mapping[str, Any]], source: str, unit: str = "row", judged: bool = False
-) -> tuple[list[Row], Literal["language", "preference", "demonstration"]]:
+) -> tuple[list[Row], Kind]:
     """The rows with every column in each (None where absent), and the kind of task they make.
 
-    `chosen` and `rejected` make a preference task; `completion` makes one of demonstrations, where
-    nothing judges answers. Prompts, and those, are text or a chat (`[{role, content}, …]`), the
-    same kind in all rows; other columns are whatever rewards take, of one type each.
+    `chosen` and `rejected` make a preference task; `completion`, `messages` or `text` make one of
+    demonstrations, where nothing judges answers. Prompts, and those, are text or a chat
+    (`[{role, content}, …]`), the same kind in all rows; other columns are whatever rewards take, of
+    one type each. Rows of demonstrations come back with `prompt` and `completion`: a conversation
+    is parted before the first message of the assistant, a text has the prompt None. Their `tools`
+    become a list, whether they were written as one or as JSON.
 
     Parameters
     ----------
@@ -78,22 +81,69 @@ def check(
     if taken:
         message = f"{source}: the column {taken[0]!r} has a name that rewards get from the run"
         raise UsageError(f"{message}: rename it")
-    kind = _task_of(names, judged)
-    parts = ("prompt", *SIDES.get(kind, ()))
+    kind, parts = _task_of(names, judged)
     for n, row in enumerate(rows, 1):
         _check_row(row, parts, f"{source}, {unit} {n}")
     for name in names:
         _check_column([row.get(name) for row in rows], name, source, unit)
-    return [{name: row.get(name) for name in names} | _trim(row, parts) for row in rows], kind
+    full = [{name: row.get(name) for name in names} | _trim(row, parts) for row in rows]
+    if kind == "language":
+        return full, kind
+    places = (f"{source}, {unit} {n}" for n in range(1, 1 + len(rows)))
+    return [_given(row, parts, place) for row, place in zip(full, places, strict=False)], kind
 
 
-def _task_of(
-    names: Sequence[str], judged: bool
-) -> Literal["language", "preference", "demonstration"]:
+Kind = Literal["language", "preference", "demonstration"]
+
+
+def _task_of(names: Sequence[str], judged: bool) -> tuple[Kind, tuple[str, ...]]:
+    """The kind of task that these columns make, and those that must hold words."""
     if "chosen" in names or "rejected" in names:
-        return "preference"
-    shown = "completion" in names and not (judged or "reward_model" in names)
-    return "demonstration" if shown else "language"
+        return "preference", ("prompt", "chosen", "rejected")
+    if judged or "reward_model" in names:
+        return "language", ("prompt",)
+    if "completion" in names:
+        return "demonstration", ("prompt", "completion")
+    if "messages" in names:
+        return "demonstration", ("messages",)
+    if "text" in names and "prompt" not in names:
+        return "demonstration", ("text",)
+    return "language", ("prompt",)
+
+
+def _given(row: Row, parts: Sequence[str], place: str) -> Row:
+    """A row that holds its answers, with `prompt`, the answers, and `tools` where it has some."""
+    row = _with_tools(row, place)
+    if parts == ("text",):
+        return {"prompt": None, "completion": row.pop("text"), **row}
+    if parts == ("messages",):
+        chat = row.pop("messages")
+        first = next((k for k, m in enumerate(chat) if m["role"] == "assistant"), 0)
+        if not first:
+            cure = "it needs messages before the first one of the assistant, and one of those"
+            raise UsageError(f"{place}: the messages hold nothing to be answered: {cure}")
+        return {**row, "prompt": chat[:first], "completion": chat[first:]}
+    for part in parts[1:]:
+        answer = row[part]
+        if isinstance(answer, list) and all(m["role"] != "assistant" for m in answer):
+            cure = "only the assistant's messages are trained, so it needs one"
+            raise UsageError(f"{place}: the {part} has no message of the assistant: {cure}")
+    return row
+
+
+def _with_tools(row: Row, place: str) -> Row:
+    tools = row.get("tools")
+    if tools is None:
+        return {name: value for name, value in row.items() if name != "tools"}
+    if isinstance(tools, str):
+        try:
+            tools = json.loads(tools)
+        except json.JSONDecodeError:
+            tools = None
+    if not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
+        cure = "give a list of objects, in JSON or as it is, or leave the column out"
+        raise UsageError(f"{place}: the tools are no list of descriptions: {cure}")
+    return {**row, "tools": _filled(tools)}
 
 
 def _check_row(row: Mapping[str, Any], parts: Sequence[str], place: str) -> None:
@@ -104,35 +154,53 @@ def _check_row(row: Mapping[str, Any], parts: Sequence[str], place: str) -> None
         if value is None:
             there = ", ".join(sorted(row))
             message = f"{place}: no {part!r} (columns: {there}): every row needs one"
-            raise UsageError(message + nearest(part, row))
-        if isinstance(value, str):
-            empty = not value.strip() and part == "prompt"
+            raise UsageError(message + (nearest(part, row) or _hint(part, row)))
+        if part == "text" and not isinstance(value, str):
+            raise UsageError(f"{place}: the text is {_kind(value)}: make it text")
+        if isinstance(value, str) and part != "messages":
+            empty = not value.strip() and part in ("prompt", "text")
         else:
             empty = _check_chat(value, f"{place}: the {part}")
         if empty:
             raise UsageError(f"{place}: the {part} is empty: give it text, or remove the row")
 
 
+def _hint(part: str, row: Mapping[str, Any]) -> str:
+    if part != "prompt" or not {"messages", "text"} & {*row}:
+        return ""
+    return "; rows with messages or text are demonstrations, if no reward function is given"
+
+
 def _check_chat(value: Any, place: str) -> bool:
     """Whether the chat is empty; raises for what is no chat."""
     if not isinstance(value, list):
-        cure = "it must be text, or a list of {role, content} messages"
+        or_text = "" if isinstance(value, str) else "text, or "
+        cure = f"it must be {or_text}a list of {{role, content}} messages"
         raise UsageError(f"{place} is {_kind(value)}: {cure}")
     for message in value:
-        parts = [message.get(k) for k in ("role", "content")] if isinstance(message, dict) else [0]
-        if not all(isinstance(part, str) for part in parts):
+        if not (isinstance(message, dict) and _is_message(message)):
             cure = "each message must be an object with role and content, both text"
             raise UsageError(f"{place} has the message {str(message)[:60]}: {cure}")
     return not value
 
 
+def _is_message(message: Mapping[str, Any]) -> bool:
+    """A call of tools needs no words."""
+    calls = message.get("tool_calls") and message.get("content") is None
+    return isinstance(message.get("role"), str) and (
+        bool(calls) or isinstance(message.get("content"), str)
+    )
+
+
 def _trim(row: Mapping[str, Any], parts: Sequence[str]) -> Row:
     """Messages without the keys that a table filled with None."""
-    chats = {part: row[part] for part in parts if isinstance(row[part], list)}
-    return {
-        part: [{k: v for k, v in message.items() if v is not None} for message in chat]
-        for part, chat in chats.items()
-    }
+    return {part: _filled(row[part]) for part in parts if isinstance(row[part], list)}
+
+
+def _filled(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _filled(v) for k, v in value.items() if v is not None}
+    return [_filled(v) for v in value] if isinstance(value, list) else value
 
 
 def _check_column(values: Sequence[Any], name: str, source: str, unit: str) -> None:
