@@ -19,11 +19,14 @@ from anypo.core import discover
 from anypo.core.dump import dump
 from anypo.core.errors import UsageError
 from anypo.report import charts
+from anypo.report import completions as recorded
 from anypo.report import run as runs
-from anypo.report.report import common, learning_curve, write_report
-from anypo.report.run import load, recipe_rows, spread
+from anypo.report.completions import common, spread
+from anypo.report.report import SCRIPTS, learning_curve, write_report
+from anypo.report.run import load, recipe_rows
 from anypo.report.text import script_json, visible
 
+LINKS = ("src", "href", "xlink:href")
 HOSTILE = [
     "</script><script>document.title='owned'</script>",
     "<img src=x onerror=alert(1)>",
@@ -137,17 +140,19 @@ def test_hostile_text_makes_no_element_and_no_script(page):
     assert tags.count("script") == 2
     assert "img" not in tags
     assert not [a for _, attributes in page.elements for a in attributes if a.startswith("on")]
-    assert page.scripts[1] == (Path(runs.__file__).parent / "page.js").read_text("utf-8")
+    here = Path(runs.__file__).parent
+    assert page.scripts[1] == "\n".join((here / n).read_text("utf-8") for n in SCRIPTS)
 
 
 def test_hostile_text_is_there_to_be_read(page):
     column = page.data["columns"].index("completion")
-    shown = [row[column] for row in page.data["steps"][0]["rows"]]
+    shown = [row["cells"][column] for row in page.data["steps"][0]["rows"]]
     assert shown[:3] == HOSTILE[:3]
     assert shown[3] == "\\x1b[2J\\x07 \\u202egpj.exe ?"
     assert shown[4] == HOSTILE[4]
     assert "tiny<b>" in page.text
     assert "anypo train <i>grpo</i>" in page.text
+    assert HOSTILE[0] in page.text  # among the answers of the first and the last iteration
 
 
 def test_the_page_loads_nothing_and_runs_only_its_own_script(page):
@@ -155,21 +160,24 @@ def test_the_page_loads_nothing_and_runs_only_its_own_script(page):
     digest = base64.b64encode(hashlib.sha256(page.scripts[1].encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in policy
     assert "default-src 'none'" in policy
-    links = [a.get(k) for _, a in page.elements for k in ("src", "href", "xlink:href") if a.get(k)]
-    assert [x for x in links if not x.startswith("#")] == []
-    assert "innerHTML" not in page.scripts[1]
+    links = [(t, k, a[k]) for t, a in page.elements for k in LINKS if a.get(k)]
+    papers = [link for link in links if not str(link[2]).startswith("#")]
+    assert {link[:2] for link in papers} == {("a", "href")}  # followed by a click, never loaded
+    assert {re.sub(r"[\d.]+$", "", str(link[2])) for link in papers} == {"https://arxiv.org/abs/"}
+    assert all(a.get("rel") for t, a in page.elements if t == "a" and "arxiv" in str(a["href"]))
+    assert ".innerHTML =" not in page.scripts[1]
     assert not [t for t, a in page.elements if t == "script" and "src" in a]
 
 
 def test_what_prompts_share_is_kept_once(page):
     assert (page.data["head"], page.data["tail"]) == ("system: be brief\n", TAIL)
     column = page.data["columns"].index("prompt")
-    assert page.data["steps"][2]["rows"][1][column] == "user: 1 + 3?"
+    assert page.data["steps"][2]["rows"][1]["cells"][column] == "user: 1 + 3?"
 
 
 def test_columns_that_say_nothing_new_are_left_out(page):
     assert page.data["columns"] == ["prompt", "completion", "reward", "advantage", "group"]
-    assert page.data["steps"][0]["rows"][0][3] is None  # NaN
+    assert page.data["steps"][0]["rows"][0]["cells"][3] is None  # NaN
 
 
 def test_scores_stand_with_their_intervals(page):
@@ -181,23 +189,28 @@ def test_scores_stand_with_their_intervals(page):
 def test_the_recipe_and_the_setup_stand_there(page):
     for words in ("C advantage Chain", "C advantage.first.lam 0.95", "E surrogate.dual inf"):
         assert words in page.text
-    assert "given beta=0" in page.text
+    assert "C advantage how good each step was" in page.text
+    assert "δ_n = r_n + γ·V(s_{n+1}) − V(s_n)" in page.text  # a piece's formula
+    assert "arXiv 2402.03300" in page.text
+    assert "Field Method This run" in page.text  # the recipe is PPO's, the name GRPO's
     assert "seed 7" in page.text
     assert "2.0 minutes of training" in page.text
 
 
 def test_a_metric_that_never_changes_is_a_sentence_and_no_chart(page):
-    assert "The same in every iteration: Importance ratio 1." in page.text
-    assert "Importance ratio largest" not in page.text
+    assert "The same in every iteration: Importance ratio 1; Seconds 10." in page.text
+    assert "Importance ratio 1 / 1" not in page.text
     assert "Groups with signal" in page.text
 
 
 def test_curves_use_the_colours_of_the_page(tmp_path):
     drawn, _ = charts.drawn(load(make(tmp_path / "run")))
     titles = {c.title: c for c in drawn}
-    assert list(titles) == ["Held-out accuracy", "Reward", "Entropy", "Groups with signal"]
+    assert list(titles) == [
+        *("Held-out accuracy", "Reward", "Entropy", "Groups with signal", "Tokens or steps")
+    ]
     assert titles["Reward"].last == "1"
-    assert titles["Held-out accuracy"].last == "87 %"
+    assert titles["Held-out accuracy"].last == "87\u202f%"
     for chart in drawn:
         assert "var(--series)" in chart.svg
         colours = set(re.findall(r"#[0-9a-fA-F]{6}\b", chart.svg))
@@ -240,24 +253,26 @@ def test_an_unfinished_run_has_a_page(tmp_path):
 
 
 def test_a_large_run_is_sampled_and_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "MOST_ITERATIONS", 3)
-    monkeypatch.setattr(runs, "MOST_ROWS", 4)
-    monkeypatch.setattr(runs, "MOST_CHARACTERS", 6)
+    monkeypatch.setattr(recorded, "MOST_ITERATIONS", 3)
+    monkeypatch.setattr(recorded, "MOST_ROWS", 4)
+    monkeypatch.setattr(recorded, "MOST_CHARACTERS", 6)
     out = make(tmp_path / "run", completions=["short", "much longer", "8", "9", "10", "11"])
     made = Page(write_report(out).read_text("utf-8"))
     assert [s["step"] for s in made.data["steps"]] == [1, 7, 12]
     assert [len(s["rows"]) for s in made.data["steps"]] == [4, 4, 4]
     column = made.data["columns"].index("completion")
-    assert [row[column] for row in made.data["steps"][0]["rows"]] == ["short", "much l…", "8", "9"]
+    rows = made.data["steps"][0]["rows"]
+    assert [row["cells"][column] for row in rows] == ["short", "much l…", "8", "9"]
+    assert [row.get("cut", {}).get("completion") for row in rows] == [None, 11, None, None]
     sentence = "3 of 12 recorded iterations, the first 4 of 6 completions of each, the first 6 char"
     assert sentence in made.text
 
 
 def test_a_page_has_a_largest_size(tmp_path, monkeypatch):
     out = make(tmp_path / "run", completions=["x" * 1000] * 20)
-    monkeypatch.setattr(runs, "MOST_IN_ALL", 60_000)
+    monkeypatch.setattr(recorded, "MOST_IN_ALL", 60_000)
     run = load(out)
-    size = sum(len(json.dumps(rows)) for rows in run.completions.values())
+    size = sum(len(json.dumps(step.rows)) for step in run.completions.values())
     assert 10_000 < size < 60_000
     assert "of 20 completions of each" in run.left_out
 

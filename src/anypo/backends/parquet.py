@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from anypo.core.errors import UsageError
@@ -55,5 +56,73 @@ def write_rows(path: Path | str, rows: Sequence[Mapping[str, Any]]) -> None:
 def _column(values: list[Any]) -> pa.Array:
     try:
         return pa.array(values)
-    except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+    except UnicodeEncodeError:
+        return _column([_encodable(v) for v in values])
+    except (pa.ArrowException, OverflowError):
         return pa.array([None if v is None else json.dumps(v, default=str) for v in values])
+
+
+def _encodable(value: Any) -> Any:
+    """The value with lone surrogates, which no file of text may hold, written out."""
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_encodable(inner) for inner in value]
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    return value
+
+
+class Table:
+    """A parquet file read in parts: columns when they are asked for, rows by their numbers.
+
+    Raises `UsageError` as `read_rows` does.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._columns: dict[str, pa.ChunkedArray] = {}
+        try:
+            self._file = pq.ParquetFile(self.path)
+        except (pa.ArrowException, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise UsageError(f"{path} cannot be read as parquet ({reason})") from error
+        self.names: list[str] = list(self._file.schema_arrow.names)
+        self.count: int = self._file.metadata.num_rows
+
+    def column(self, name: str) -> list[Any]:
+        """All values of a column."""
+        return [_plain(v) for v in self._read(name).to_pylist()]
+
+    def rows(self, picks: Sequence[int], names: Sequence[str]) -> list[Row]:
+        """Some rows, with some columns."""
+        taken = {n: self._read(n).take(pa.array(picks, pa.int64())).to_pylist() for n in names}
+        return [{n: _plain(values[k]) for n, values in taken.items()} for k in range(len(picks))]
+
+    def numbered(self, picks: Sequence[int]) -> list[tuple[int, Row]]:
+        """Some rows with all columns, each with its number."""
+        return list(zip(picks, self.rows(picks, self.names), strict=True))
+
+    def find(self, text: str, names: Sequence[str]) -> list[int]:
+        """The rows that hold a text, in any case, in one of some columns."""
+        found: set[int] = set()
+        for name in names:
+            if self.is_text(name):
+                mask = pc.match_substring(self._read(name), text, ignore_case=True).fill_null(False)
+                found.update(pc.indices_nonzero(mask).to_pylist())
+        return sorted(found)
+
+    def is_text(self, name: str) -> bool:
+        """Whether a column holds texts."""
+        kind = self._file.schema_arrow.field(name).type
+        return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+    def sizes(self, name: str) -> Any:
+        """Absolute values of a column of lists of numbers, all in one NumPy array."""
+        flat = pc.list_flatten(self._read(name).combine_chunks())
+        return abs(flat.drop_null().to_numpy(zero_copy_only=False))
+
+    def _read(self, name: str) -> pa.ChunkedArray:
+        if name not in self._columns:
+            self._columns[name] = self._file.read([name]).column(0)
+        return self._columns[name]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from typing import Any
 
 OBEYED = ("Cc", "Cf", "Cs", "Co", "Cn")
 """Unicode categories that a terminal or a browser may obey instead of showing."""
+
+ODD = re.compile(r"[^\t\n\x20-\x7e]")
+"""Characters whose category has to be looked up."""
 
 
 def visible(text: Any) -> str:
@@ -15,11 +19,11 @@ def visible(text: Any) -> str:
 
     Direction marks are among them: they could make a line read as another one.
     """
-    return "".join(_shown(c) for c in str(text))
+    return ODD.sub(lambda found: _shown(found[0]), str(text))
 
 
 def _shown(c: str) -> str:
-    if c in "\n\t" or unicodedata.category(c) not in OBEYED:
+    if unicodedata.category(c) not in OBEYED:
         return c
     return c.encode("unicode_escape").decode("ascii")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import matplotlib
@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
+from anypo.report.curves import OUTCOME, Chart, Points, points, thinned, wanted
 from anypo.report.run import Point, RunData
 
 COLOURS = {
@@ -26,7 +27,7 @@ COLOURS = {
 INK, GRID, SERIES, SECOND = COLOURS
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
-    "font.size": 8,
+    "font.size": 10,
     "axes.edgecolor": GRID,
     "axes.labelcolor": INK,
     "xtick.color": GRID,
@@ -42,97 +43,98 @@ STYLE: dict[Any, Any] = {
 
 
 @dataclass(frozen=True)
-class Chart:
-    """A curve: its title, what it says, the metrics of its lines, and those of its band."""
-
-    title: str
-    note: str
-    lines: tuple[str, ...]
-    band: tuple[str, str] | None = None
-    log: bool = False
-    change: Callable[[float], float] = float
-
-
-CHARTS = (
-    Chart("Reward", "mean over sampled trajectories", ("reward",)),
-    Chart("Episode return", "mean over finished episodes", ("rollout/ep_rew_mean",)),
-    Chart("Entropy", "of the sampled distribution, nats per step", ("entropy",)),
-    Chart("KL to the reference", "per step", ("kl",)),
-    Chart("KL to the old policy", "per step, against the start of the update", ("approx_kl",)),
-    Chart("Importance ratio", "largest|smallest", ("ratio/max", "ratio/min"), log=True),
-    Chart("Clip fraction", "share of steps without gradient", ("clip_ratio/region_mean",)),
-    Chart(
-        "Length",
-        "mean; band from shortest to longest",
-        ("completions/mean_length",),
-        ("completions/min_length", "completions/max_length"),
-    ),
-    Chart("Cut off", "share of trajectories without an end", ("completions/clipped_ratio",)),
-    Chart(
-        "Groups with signal",
-        "share of groups whose rewards differ",
-        ("frac_reward_zero_std",),
-        change=lambda x: 1 - x,
-    ),
-    Chart("Gradient norm", "before clipping", ("grad_norm",)),
-    Chart(
-        "Sampler vs trainer",
-        "largest|mean gap of log-probabilities",
-        (
-            "sampling/sampling_logp_difference/max",
-            "sampling/sampling_logp_difference/mean",
-        ),
-        log=True,
-    ),
-    Chart("Value loss", "of the critic", ("value_loss",)),
-    Chart("Explained variance", "of returns, by the critic", ("explained_variance",)),
-)
-"""Every curve that a page may show; a `|` in a note parts the names of two lines."""
-
-
-@dataclass(frozen=True)
 class Drawn:
-    """A chart for the page."""
+    """A chart for the page: its words, its SVG, and the numbers that a cursor reads off it."""
 
+    group: str
     title: str
     note: str
+    labels: tuple[str, ...]
     svg: str
     last: str
+    said: str
+    cursor: dict[str, Any] = field(default_factory=dict)
 
 
 def drawn(run: RunData) -> tuple[list[Drawn], list[str]]:
     """The charts of a run, and sentences on metrics that never changed (they get no chart)."""
     charts, constant = [], []
-    if points := run.accuracy("held_out"):
-        note = "greedy, exact answers, with 95 % intervals"
-        charts.append(_accuracy("Held-out accuracy", note, points))
-    for chart in CHARTS:
-        series = [[(k, chart.change(x)) for k, x in run.series(name)] for name in chart.lines]
-        values = {x for line in series for _, x in line}
-        if len(values) == 1 or (
-            len(values) == 2 and all(len({x for _, x in s}) == 1 for s in series)
-        ):
-            constant.append(f"{chart.title} {', '.join(f'{x:.3g}' for x in sorted(values))}")
-        elif values:
-            charts.append(_chart(chart, series, run))
+    if measured := run.accuracy("held_out"):
+        charts.append(_accuracy(measured, run.last))
+    chosen, more = wanted(run)
+    for chart in chosen:
+        lines = [points(run, line) for line in chart.lines]
+        if any(x for line in lines for _, x in line):  # beside others, a line of zeros says nothing
+            lines = [line if any(x for _, x in line) else [] for line in lines]
+        values = {x for line in lines for _, x in line}
+        if not values:
+            continue
+        if all(len({x for _, x in line}) <= 1 for line in lines) and run.last > 1:
+            constant.append(f"{chart.title} {', '.join(map(short, sorted(values)))}")
+        else:
+            charts.append(_curve(chart, lines, run))
+    if more:
+        constant.append(f"curves of {more} more parts of the reward are left out")
     return charts, constant
 
 
-def _chart(chart: Chart, series: list[list[tuple[int, float]]], run: RunData) -> Drawn:
+def _curve(chart: Chart, lines: list[Points], run: RunData) -> Drawn:
+    lines = [thinned(line) for line in lines]
+    edges = [thinned(run.series(name)) for name in chart.band]
+    band = all(edges) and len(edges) == 2
+
     def draw(axes: Axes) -> None:
-        if chart.band:
-            low, high = (dict(run.series(name)) for name in chart.band)
+        if band:
+            low, high = map(dict, edges)
             steps = sorted(low.keys() & high.keys())
             bounds = [low[k] for k in steps], [high[k] for k in steps]
-            axes.fill_between(steps, *bounds, color=SERIES, alpha=0.15, linewidth=0)
-        for line, colour in zip(series, (SERIES, SECOND), strict=False):
+            axes.fill_between(steps, *bounds, color=SERIES, alpha=0.16, linewidth=0)
+        for line, colour in zip(lines, (SERIES, SECOND), strict=False):
             marker = "o" if len(line) == 1 else ""
-            axes.plot(*zip(*line, strict=True), color=colour, marker=marker, markersize=3)
-        if chart.log and all(x > 0 for line in series for _, x in line):
-            _log_axis(axes, [x for line in series for _, x in line])
+            if line:
+                axes.plot(*zip(*line, strict=True), color=colour, marker=marker, markersize=3)
+        axes.ticklabel_format(axis="y", useOffset=False)
+        if chart.log and all(x > 0 for line in lines for _, x in line):
+            _log_axis(axes, [x for line in lines for _, x in line])
 
-    last = " / ".join(f"{line[-1][1]:.3g}" for line in series if line)
-    return Drawn(chart.title, chart.note, svg(chart.title, draw), last)
+    shown = [(line, points) for line, points in zip(chart.lines, lines, strict=True) if points]
+    note = ", ".join(filter(None, (chart.note, chart.means if band else "")))
+    labels = tuple(line.label for line, _ in shown if line.label)
+    words = (chart.group, chart.title, note, labels)
+    return _drawn(words, [points for _, points in shown], draw, (0, run.last))
+
+
+def _drawn(
+    words: tuple[str, str, str, tuple[str, ...]],
+    lines: list[Points],
+    draw: Callable[[Axes], None],
+    span: tuple[float, float],
+    unit: str = "",
+) -> Drawn:
+    title = words[1]
+    text, box = plotted(title, draw, span)
+    last = " / ".join(short(line[-1][1]) + unit for line in lines)
+    cursor = {**box, "unit": unit, "lines": [_plain(line) for line in lines]}
+    return Drawn(*words, text, last, _said(title, lines[0], unit), cursor)
+
+
+def _plain(line: Points) -> dict[str, list[float]]:
+    return {"x": [k for k, _ in line], "y": [float(f"{x:.4g}") for _, x in line]}
+
+
+def _said(title: str, line: Points, unit: str) -> str:
+    """A curve in words, for those who do not see it."""
+    (a, first), (b, last), values = line[0], line[-1], [x for _, x in line]
+    low, high = (short(x) + unit for x in (min(values), max(values)))
+    ends = f"{short(first)}{unit} at iteration {a}, {short(last)}{unit} at iteration {b}"
+    return f"{title}: {ends}; between {low} and {high}"
+
+
+def short(x: float) -> str:
+    """A number in three digits, with a thin space in large ones: `0.537`, `1.43e-6`, `15 274`."""
+    if abs(x) >= 1000 and abs(x) < 1e7:
+        return f"{x:,.0f}".replace(",", "\u202f")
+    return re.sub(r"e([+-])0?(\d+)", lambda m: f"e{m[1].strip('+')}{m[2]}", f"{x:.3g}")
 
 
 def _log_axis(axes: Axes, values: list[float]) -> None:
@@ -142,13 +144,16 @@ def _log_axis(axes: Axes, values: list[float]) -> None:
     axes.set_yscale("log")
     subs = (1.0,) if max(values) > 30 * min(values) else (1.0, 2.0, 5.0)
     axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=5))
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_major_formatter(lambda value, _: short(value))
     axes.yaxis.set_minor_locator(NullLocator())
 
 
-def _accuracy(title: str, note: str, points: list[Point]) -> Drawn:
-    last = f"{100 * points[-1].value:.0f} %"
-    return Drawn(title, note, svg(title, lambda axes: accuracy(axes, points, SERIES)), last)
+def _accuracy(measured: list[Point], last: int) -> Drawn:
+    line = [(p.step, 100 * p.value) for p in measured]
+    title, note = "Held-out accuracy", "greedy, exact answers; band: 95 % interval"
+    draw = lambda axes: accuracy(axes, measured, SERIES)  # noqa: E731
+    whole = [(k, float(f"{x:.0f}")) for k, x in line]
+    return _drawn((OUTCOME, title, note, ()), [whole], draw, (0, last), "\u202f%")
 
 
 def accuracy(axes: Axes, points: list[Point], colour: str) -> None:
@@ -164,6 +169,16 @@ def accuracy(axes: Axes, points: list[Point], colour: str) -> None:
 
 def svg(name: str, draw: Callable[[Axes], None]) -> str:
     """An SVG whose text is text and whose colours are CSS variables."""
+    return plotted(name, draw)[0]
+
+
+def plotted(
+    name: str, draw: Callable[[Axes], None], span: tuple[float, float] | None = None
+) -> tuple[str, dict[str, Any]]:
+    """The SVG, and where its axes lie: `box` (left, top, right, bottom), `x`, `y`, `log`.
+
+    `span`: the iterations from and to which its axis goes, those of the curve if not given.
+    """
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
         figure = Figure(figsize=(4.0, 2.1), layout="constrained")
         figure.patch.set_alpha(0)
@@ -176,9 +191,16 @@ def svg(name: str, draw: Callable[[Axes], None]) -> str:
         if axes.get_yscale() == "linear":
             axes.yaxis.set_major_locator(MaxNLocator(4))
         axes.margins(x=0.02)
+        if span and span[1] > span[0]:
+            axes.set_xlim(span[0], span[1] + 0.02 * (span[1] - span[0]))
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
-    return _page_colours(file.getvalue())
+        place, size = axes.get_position(), [72 * x for x in figure.get_size_inches()]
+    box = [place.x0, 1 - place.y1, place.x1, 1 - place.y0]
+    limits = {"x": [*axes.get_xlim()], "y": [*axes.get_ylim()]}
+    numbers = {"box": [x * size[i % 2] for i, x in enumerate(box)], "size": size, **limits}
+    rounded = {k: [float(f"{x:.5g}") for x in v] for k, v in numbers.items()}
+    return _page_colours(file.getvalue()), {**rounded, "log": axes.get_yscale() == "log"}
 
 
 def _page_colours(text: str) -> str:

@@ -5,34 +5,40 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from itertools import product
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from anypo.backends.load_task import about
 from anypo.core.errors import UsageError
-from anypo.report import charts
-from anypo.report.run import RunData, load, recipe_rows, share
+from anypo.report import charts, method, repeat
+from anypo.report.answers import examples, side_by_side
+from anypo.report.completions import browsable, recorded
+from anypo.report.run import RunData, load, share
 from anypo.report.text import script_json, visible
+from anypo.report.verdict import verdict
 
 HERE = Path(__file__).parent
 SIDES = {"seen": "Questions seen in training", "held_out": "Questions held out"}
+SCRIPTS = ("page.js", "page_charts.js", "page_completions.js", "page_live.js")
 
 
 def write_report(out: Path) -> Path:
     """Write `report.html` into a run's folder, finished or not; returns its path.
 
-    Curves as inline SVG, completions by iteration, the resolved recipe, scores with intervals, and
-    what the run was made with. The page loads nothing, and its policy forbids it to: the only
-    script is its own, by hash, and model text reaches the page as text nodes alone. Raises
-    `UsageError` for a folder that holds no run.
+    Whether it learned and how sure that is, answers before and after, curves, completions by
+    iteration, the method to its last field, and how to repeat it. The page loads nothing, and its
+    policy forbids it to: the only script is its own, by hash, and model text reaches the page as
+    text nodes alone. Raises `UsageError` for a folder that holds no run.
     """
     run = load(Path(out))
-    page = _environment().get_template("page.html").render(context(run))
     target, partial = run.out / "report.html", run.out / "report.partial"
-    partial.write_text(page, "utf-8")
+    partial.write_text(rendered(run), "utf-8")
     os.replace(partial, target)
     return target
 
@@ -46,52 +52,105 @@ def learning_curve(out: Path, png: Path) -> Path:
     return png
 
 
-def _environment() -> Environment:
+def rendered(run: RunData, live: str = "") -> str:
+    """The page as text; a live one, with the stamp of what it shows, asks its server for news."""
+    return _template().render(context(run, live))
+
+
+@lru_cache(1)
+def _template() -> Any:
     loader = FileSystemLoader(HERE)
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    made = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return made.get_template("page.html")
 
 
-def context(run: RunData) -> dict[str, Any]:
+@lru_cache(1)
+def script() -> tuple[str, str]:
+    """The page's only script, and the source that its policy allows."""
+    text = "\n".join((HERE / name).read_text("utf-8") for name in SCRIPTS)
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return text, f"'sha256-{digest}'"
+
+
+def policy(live: bool = False) -> str:
+    """The page's content security policy: nothing is loaded; a live page may ask its own server."""
+    ask = " connect-src 'self';" if live else ""
+    return (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src {script()[1]};{ask} "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def context(run: RunData, live: str = "") -> dict[str, Any]:
     """Everything that the template shows."""
     drawn, constant = charts.drawn(run)
-    script = (HERE / "page.js").read_text("utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    shown = [{**vars(c), "svg": Markup(c.svg), "number": i} for i, c in enumerate(drawn)]
+    prompts, head, tail = examples(run.completions)
+    data: dict[str, Any] = {"live": bool(live), "charts": [c.cursor for c in drawn]}
+    if live:
+        data |= {"steps": [], "stamp": live, "recorded": list(recorded(run.out))}
+    else:
+        data |= browsable(run.completions)
     return {
         "title": _title(run),
+        "live": bool(live),
+        "policy": policy(bool(live)),
+        "status": _status(run),
         "facts": _facts(run),
+        "verdict": verdict(run),
         "scores": _scores(run),
-        "ends": _ends(run),
-        "charts": [{**vars(c), "svg": Markup(c.svg)} for c in drawn],
+        "task": _task(run),
+        "prompts": {"shown": prompts, "head": head, "tail": tail},
+        "answers": {} if run.given else side_by_side(run.completions),
+        "given": run.given,
+        "charts": [(g, list(c)) for g, c in groupby(shown, lambda c: c["group"])],
         "constant": constant,
-        "left_out": run.left_out,
-        "recorded": sum(map(len, run.completions.values())),
-        "recipe": [(a, p, visible(v)) for a, p, v in recipe_rows(run.facts.get("recipe", {}))],
-        "setup": _setup(run),
+        "left_out": "" if live else run.left_out,
+        "recorded": bool(run.completions),
+        "method": method.described(run),
+        "repeat": repeat.recipe_of(run),
         "style": Markup((HERE / "page.css").read_text("utf-8")),
-        "script": Markup(script),
-        "script_hash": digest,
-        "data": Markup(script_json(_completions(run))),
+        "script": Markup(script()[0]),
+        "data": Markup(script_json(data)),
     }
 
 
 def _title(run: RunData) -> str:
-    method, task, policy = (run.facts.get(k) for k in ("method", "task", "policy"))
-    names = [d.get("name", "") if isinstance(d, dict) else "" for d in (policy, task)]
-    return visible(" · ".join(str(n) for n in (method, *names) if n))
+    names = [_name(run.facts.get(k)) for k in ("policy", "task")]
+    return visible(" · ".join(str(n) for n in (run.facts.get("method"), *names) if n))
+
+
+def _name(settings: Any) -> str:
+    return str(settings.get("name", "")) if isinstance(settings, Mapping) else ""
+
+
+def _status(run: RunData) -> tuple[str, str]:
+    """How a run stands, in a word and in a sentence."""
+    if run.stopped:
+        return "ended early", visible(run.stopped)
+    if run.ended:
+        return "finished", ""
+    return "unfinished", "This page was made while the run went on, or after it was interrupted."
 
 
 def _facts(run: RunData) -> list[tuple[str, str]]:
     """The line of numbers at the top."""
-    seconds = sum(row.get("step_time", 0.0) for row in run.rows)
-    wanted = run.facts.get("settings", {}).get("steps", run.last)
-    found = [
-        ("iterations", f"{run.last}" + (f" of {wanted}" if wanted > run.last else "")),
-        ("minutes of training", f"{seconds / 60:.1f}"),
-    ]
+    seconds = sum(row.get("step_time") or 0.0 for row in run.rows)
+    wanted = run.setting("steps", run.last)
+    found = [("iterations", f"{run.last}" + (f" of {wanted}" if wanted > run.last else ""))]
+    if seconds >= 60:
+        found.append(("minutes of training", f"{seconds / 60:.1f}"))
+    else:
+        found.append(("seconds of training", f"{seconds:.0f}"))
     if run.rows and run.rows[-1].get("num_tokens"):
-        found.append(
-            ("tokens or steps sampled", f"{run.rows[-1]['num_tokens']:,}".replace(",", " "))
-        )
+        what = "tokens read" if run.given else "tokens or steps sampled"
+        found.append((what, charts.short(run.rows[-1]["num_tokens"])))
     return found
 
 
@@ -107,56 +166,28 @@ def _scores(run: RunData) -> list[dict[str, Any]]:
     return found
 
 
-def _ends(run: RunData) -> list[tuple[str, float, float]]:
-    """Rewards of the first and last iteration, where a task has no exact answers."""
-    names = {"rollout/ep_rew_mean": "Mean return of an episode", "reward": "Mean reward"}
-    known = {label: run.series(name) for name, label in names.items()}
-    return [(label, s[0][1], s[-1][1]) for label, s in known.items() if s]
+KINDS = {
+    "control": "An environment: the policy acts step by step, and every step pays a reward.",
+    "preference": "Pairs of answers, of which one was chosen and one rejected; nothing is sampled.",
+    "demonstration": "Answers to imitate; nothing is sampled.",
+}
+"""What a kind of task asks, where the task itself says nothing."""
 
 
-def _setup(run: RunData) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Groups of names and values: how the run was made."""
-    facts = run.facts
-    top = [("command", facts.get("command", "")), ("method", facts.get("method", ""))]
-    given = facts.get("given") or {}
-    top += [("given", " ".join(f"{k}={v}" for k, v in given.items()))] if given else []
-    groups = {k: facts.get(k) for k in ("policy", "task", "settings", "versions", "hardware")}
-    flat = {k: list(v.items()) for k, v in groups.items() if isinstance(v, dict)}
-    named = [("run", top), *flat.items()]
-    return [(g, [(str(k), visible(v)) for k, v in pairs]) for g, pairs in named]
-
-
-def _completions(run: RunData) -> dict[str, Any]:
-    """Rows by iteration; what all prompts begin and end with is kept once."""
-    rows = [row for rows in run.completions.values() for row in rows]
-    prompts = sorted({str(row.get("prompt", "")) for row in rows})
-    head = _whole_lines(common(prompts)) if len(prompts) > 1 else ""
-    turned = sorted(p[len(head) :][::-1] for p in prompts)
-    tail = _whole_lines(common(turned))[::-1] if len(prompts) > 1 else ""
-    names = list(dict.fromkeys(k for row in rows for k in row if k != "step"))
-    if all(row.get("score") == row.get("reward") for row in rows):
-        names = [name for name in names if name != "score"]  # nothing shaped the task's score
-    steps = []
-    for step, found in run.completions.items():
-        table = [[_inner(row, name, head, tail) for name in names] for row in found]
-        steps.append({"step": step, "rows": table})
-    return {"columns": names, "head": head, "tail": tail, "steps": steps}
-
-
-def common(texts: list[str]) -> str:
-    """What all of some sorted texts begin with."""
-    first, last = texts[0], texts[-1]
-    same = (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b)
-    return first[: next(same, min(len(first), len(last)))]
-
-
-def _whole_lines(text: str) -> str:
-    """A text up to the end of its last line: a common part should not cut a word."""
-    return text[: text.rfind("\n") + 1]
-
-
-def _inner(row: dict[str, Any], name: str, head: str, tail: str) -> Any:
-    value = row.get(name)
-    if name != "prompt" or not isinstance(value, str):
-        return value
-    return value[len(head) : len(value) - len(tail)]
+def _task(run: RunData) -> dict[str, Any]:
+    """What was asked of the policy."""
+    settings = run.facts.get("task")
+    settings = dict(settings) if isinstance(settings, Mapping) else {}
+    known = "name", "kind", "train", "held_out", "reward", "dataset"
+    rows = {
+        "kind": settings.get("kind"),
+        "questions to train on": settings.get("train"),
+        "questions held out": settings.get("held_out"),
+        "reward": settings.get("reward") or (None if run.given else "the task's own"),
+        "data": settings.get("dataset"),
+        **{k.replace("_", " "): v for k, v in settings.items() if k not in known},
+    }
+    shown = [(k, visible(v)) for k, v in rows.items() if v is not None and v not in ({}, "")]
+    name = _name(settings)
+    said = about(name) or KINDS.get(run.kind, "")
+    return {"name": visible(name), "about": method.marked(visible(said)), "rows": shown}

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from anypo.backends.parquet import read_rows
 from anypo.core.errors import UsageError
 from anypo.core.recipe import AXES
 from anypo.engine.log import read
 from anypo.engine.metrics import interval
-from anypo.report.text import visible
-
-MOST_ITERATIONS, MOST_ROWS, MOST_CHARACTERS, MOST_IN_ALL = 60, 128, 1500, 4_000_000
-"""Bounds of what a page shows of the completions; above them a page says what it leaves out."""
+from anypo.report.completions import Step, read_steps
 
 LETTERS: dict[str, str] = dict(zip(AXES, "ABCDEFGHI", strict=True))
 
@@ -40,9 +34,36 @@ class RunData:
     out: Path
     facts: dict[str, Any]
     rows: list[dict[str, Any]]
-    scores: dict[str, dict[str, Any]]
-    completions: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    scores: dict[str, Any]
+    completions: dict[int, Step] = field(default_factory=dict)
     left_out: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The task's kind: language, control, generator, preference, demonstration."""
+        task = self.facts.get("task")
+        return str(task.get("kind", "")) if isinstance(task, dict) else ""
+
+    def setting(self, name: str, default: Any) -> Any:
+        """A setting of the run, or the default where it has none of that type."""
+        settings = self.facts.get("settings")
+        value = settings.get(name, default) if isinstance(settings, dict) else default
+        return value if isinstance(value, type(default)) or default == "" else default
+
+    @property
+    def given(self) -> bool:
+        """Whether the answers were the data's, so that nothing was sampled."""
+        return self.kind in ("preference", "demonstration")
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run is over: its last scores are taken after training."""
+        return "after" in self.scores
+
+    @property
+    def stopped(self) -> str:
+        """Why the run ended before its last iteration; empty where it did not."""
+        return str(self.scores.get("stopped") or "")
 
     @property
     def last(self) -> int:
@@ -71,77 +92,33 @@ def share(row: Mapping[str, Any], side: str, step: int = 0) -> Point | None:
     return Point(step, correct / total, *interval(correct, total))
 
 
-def load(out: Path, completions: bool = True) -> RunData:
-    """Read a run, finished or not; `UsageError` for a folder that holds none."""
+def load(out: Path, completions: bool = True, most: int = 0) -> RunData:
+    """Read a run, finished or not, with the completions of at most so many iterations.
+
+    A file that is just being written is read as far as it goes. Raises `UsageError` for a folder
+    that holds no run.
+    """
     if not (out / "anypo.json").is_file():
         raise UsageError(f"{out} holds no run: name a folder that anypo train wrote")
     try:
         facts = json.loads((out / "anypo.json").read_text("utf-8"))
     except ValueError:
         raise UsageError(f"{out / 'anypo.json'} is damaged: it is no JSON") from None
-    metrics, scores = out / "metrics.jsonl", {}
-    if (out / "before.json").is_file():
-        scores["before"] = json.loads((out / "before.json").read_text("utf-8"))
-    if (out / "scores.json").is_file():
-        scores |= json.loads((out / "scores.json").read_text("utf-8"))
+    metrics = out / "metrics.jsonl"
+    scores = {"before": before} if (before := _written(out / "before.json")) else {}
+    scores |= _written(out / "scores.json")
     run = RunData(out, facts, read(metrics) if metrics.is_file() else [], scores)
     if completions:
-        _read_completions(run)
+        run.completions, run.left_out = read_steps(out, most)
     return run
 
 
-def _read_completions(run: RunData) -> None:
-    files = {int(f.stem.removeprefix("step_")): f for f in recorded(run.out)}
-    kept, longest, cut = spread(sorted(files), MOST_ITERATIONS), 0, False
-    for step in kept:
-        rows = read_rows(files[step])
-        longest = max(longest, len(rows))
-        run.completions[step] = [{k: _short(v) for k, v in r.items()} for r in rows[:MOST_ROWS]]
-        cut = cut or any(_long(v) for row in rows[:MOST_ROWS] for v in row.values())
-    most = _fit(run.completions)
-    said = {
-        f"{len(kept)} of {len(files)} recorded iterations": len(kept) < len(files),
-        f"the first {most} of {longest} completions of each": longest > most,
-        f"the first {MOST_CHARACTERS} characters of long texts": cut,
-    }
-    shown = ", ".join(text for text, true in said.items() if true)
-    run.left_out = f"This page holds {shown}; the folder completions holds all." if shown else ""
-
-
-def _fit(completions: dict[int, list[dict[str, Any]]]) -> int:
-    """Cut iterations alike until all fit into a page; returns how many rows each may have."""
-    size = sum(len(json.dumps(rows)) for rows in completions.values())
-    longest = max((len(rows) for rows in completions.values()), default=0)
-    most = longest if size <= MOST_IN_ALL else max(1, longest * MOST_IN_ALL // size)
-    for step, rows in completions.items():
-        completions[step] = rows[:most]
-    return most
-
-
-def recorded(out: Path) -> list[Path]:
-    """The files of completions that a run wrote."""
-    files = (out / "completions").glob("step_*.parquet")
-    return [f for f in files if re.fullmatch(r"step_\d+", f.stem)]
-
-
-def spread(items: list[Any], most: int) -> list[Any]:
-    """At most so many items, evenly spread, the first and the last among them."""
-    if len(items) <= most:
-        return items
-    return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
-
-
-def _long(value: Any) -> bool:
-    return isinstance(value, str) and len(value) > MOST_CHARACTERS
-
-
-def _short(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    text = value if isinstance(value, str) else json.dumps(value)
-    return visible(text[:MOST_CHARACTERS] + ("…" if _long(text) else ""))
+def _written(file: Path) -> dict[str, Any]:
+    """What a JSON file holds; nothing while it is not there or not whole."""
+    try:
+        return json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
 
 
 def recipe_rows(node: Any, path: str = "") -> list[tuple[str, str, str]]:

@@ -1,0 +1,163 @@
+"""Did it learn, and how sure: what the numbers of a run allow to be said, and no more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anypo.engine.measure import student
+from anypo.report.charts import short
+from anypo.report.run import Point, RunData, share
+
+LEAST = 10
+"""Iterations below which a change of their means gets no interval."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What was measured, first and last, when, and the difference with its 95 % interval."""
+
+    what: str
+    before: float
+    after: float
+    low: float
+    high: float
+    when: tuple[str, str] = ("before training", "after training")
+    unit: str = ""
+    better: int = 1
+
+    @property
+    def tone(self) -> str:
+        """`better` or `worse` where the interval holds no 0, else `unsure`."""
+        low, high = sorted((self.better * self.low, self.better * self.high))
+        return "better" if low > 0 else "worse" if high < 0 else "unsure"
+
+    @property
+    def sentence(self) -> str:
+        """What changed, from what to what, and between which bounds the change lies."""
+        a, b = (self.said(x) for x in (self.before, self.after))
+        way = f"{self.what} went from {a} ({self.when[0]}) to {b} ({self.when[1]})"
+        if not math.isfinite(self.low):
+            return f"{way}. So few iterations say nothing of how sure that is."
+        points = " points" if self.unit else ""
+        bounds = f"between {self._signed(self.low)} and {self._signed(self.high)}{points}"
+        return f"{way}. With 95 % confidence that is a change {bounds}."
+
+    def said(self, x: float) -> str:
+        """A value in words: percent whole, other numbers in three digits."""
+        return f"{x:.0f}{self.unit}" if self.unit else short(x)
+
+    def _signed(self, x: float) -> str:
+        sign = "+" if x > 0 else "−" if x < 0 else ""
+        return sign + (f"{abs(x):.0f}" if self.unit else short(abs(x)))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`tone` (`better`, `worse`, `unsure`, `none`), a headline, and the sentences behind it."""
+
+    tone: str
+    head: str
+    sentences: tuple[str, ...]
+    change: Change | None = None
+
+
+HEADS = {"better": "It learned", "worse": "It got worse", "unsure": "No certain change"}
+PRACTISED = "Better at what it practised, uncertain beyond"
+
+
+def verdict(run: RunData) -> Verdict:
+    """The strongest statement that a run's own numbers bear."""
+    held_out, seen = (accuracy_change(run, side) for side in ("held_out", "seen"))
+    mean = mean_change(run)
+    found = [c for c in (held_out, seen, mean) if c]
+    if not found:
+        why = "No iteration is finished." if not run.rows else "This run recorded no outcome."
+        return Verdict("none", "Nothing to judge by yet", (why,))
+    head = HEADS[found[0].tone]
+    if held_out and held_out.tone == "unsure" and any(c.tone == "better" for c in found[1:]):
+        head = PRACTISED
+    so_far = "" if run.ended else ", so far"
+    return Verdict(found[0].tone, head + so_far, tuple(c.sentence for c in found), found[0])
+
+
+SIDES = {
+    "held_out": "Greedy accuracy on questions never trained on",
+    "seen": "On questions seen in training it",
+}
+
+
+def accuracy_change(run: RunData, side: str) -> Change | None:
+    """Greedy accuracy on a side of the questions, in percent, last against first."""
+    before = share(run.scores.get("before", {}), side)
+    measured = [p for p in run.accuracy(side) if p.step > 0]
+    if not before or not measured:
+        return None
+    values = (before.value, measured[-1].value, *newcombe(before, measured[-1]))
+    end = "after training" if run.ended else f"iteration {measured[-1].step}"
+    percent = (100 * x for x in values)
+    return Change(SIDES[side], *percent, when=("before training", end), unit="\u202f%")
+
+
+def newcombe(before: Point, after: Point) -> tuple[float, float]:
+    """95 % interval of the difference of two shares, out of their Wilson intervals.
+
+    It takes the two for independent; on the same questions it is wide rather than narrow.
+    Reference: Newcombe (1998), Statistics in Medicine 17, method 10.
+    """
+    difference = after.value - before.value
+    down = math.hypot(after.value - after.low, before.high - before.value)
+    up = math.hypot(after.high - after.value, before.value - before.low)
+    return difference - down, difference + up
+
+
+MEANS = (
+    ("rollout/ep_rew_mean", "The mean return of finished episodes", 1, ""),
+    ("rewards/accuracies", "The share of pairs that it ranks as the data do", 1, ""),
+    ("nll", "Its surprise at the given answers, in nats per token,", -1, "demonstration"),
+    ("reward", "The mean reward of sampled trajectories", 1, ""),
+)
+"""Metrics by which to judge, in words, the better direction, and the only kind they suit."""
+
+
+def mean_change(run: RunData) -> Change | None:
+    """The mean of the last fifth of the iterations against that of the first fifth."""
+    for name, words, better, kind in MEANS:
+        values = [x for _, x in run.series(name)]
+        out = (run.given and name == "reward") or (kind and run.kind != kind)
+        if values and not out:
+            return _ends(values, words, better)
+    return None
+
+
+def _ends(values: Sequence[float], words: str, better: int) -> Change:
+    n = len(values)
+    if n < LEAST:
+        when = "first iteration", "last iteration"
+        return Change(words, values[0], values[-1], -math.inf, math.inf, when, "", better)
+    k = max(n // 5, 5)
+    first, last = values[:k], values[-k:]
+    when = f"first {k} iterations", f"last {k}"
+    return Change(words, _mean(first), _mean(last), *welch(first, last), when, "", better)
+
+
+def welch(first: Sequence[float], last: Sequence[float]) -> tuple[float, float]:
+    """95 % interval of the difference of two means, last minus first (Welch's t)."""
+    n = len(first)
+    parts = [_variance(x) / n for x in (first, last)]
+    error = sum(parts)
+    half = 0.0
+    if error:
+        freedom = error**2 / sum(p**2 / (n - 1) for p in parts)
+        half = student(max(1, int(freedom))) * math.sqrt(error)
+    difference = _mean(last) - _mean(first)
+    return difference - half, difference + half
+
+
+def _mean(x: Sequence[float]) -> float:
+    return math.fsum(x) / len(x)
+
+
+def _variance(x: Sequence[float]) -> float:
+    return math.fsum((v - _mean(x)) ** 2 for v in x) / (len(x) - 1)
