@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
 from anypo import __version__
 from anypo.cli.options import Flag, gather, parse
-from anypo.core.papers import PAPER, link, papers
+from anypo.core.explain import used
+from anypo.core.papers import entry, link, papers
+
+__all__ = ["Cite", "entry", "link", "papers", "run", "used"]
 
 
 @dataclass(frozen=True)
@@ -42,22 +45,3 @@ def run(words: list[str]) -> int:
     for name, source in pieces.items():
         screen.print(cell(f"%   {name}{f': {source}' if source else ''}"), soft_wrap=True)
     return 0
-
-
-def used(recipe: Any) -> dict[str, str]:
-    """Piece → what it names as its source, for every piece of a recipe."""
-    from anypo.core.combine import Combined
-    from anypo.core.explain import further, on_axes, reference
-
-    chosen = [*on_axes(recipe), *further(recipe)]
-    return {type(p).__name__: reference(p) for p in chosen if not isinstance(p, Combined)}
-
-
-def entry(paper: str, note: str) -> str:
-    """A BibTeX entry with what is certain: the identifier, and how the paper is called here."""
-    doi = {"doi": paper} if paper.startswith("10.") else {}
-    arxiv = {"eprint": paper, "archivePrefix": "arXiv"} if PAPER.fullmatch(paper) else {}
-    fields = {**(doi or arxiv or {"howpublished": paper}), "url": link(paper), "note": note}
-    key = "".join(c if c.isalnum() or c in ".-" else "-" for c in paper)
-    lines = [f"  {k} = {{{v}}}" for k, v in fields.items() if v]
-    return "@misc{" + key + ",\n" + ",\n".join(lines) + "\n}"

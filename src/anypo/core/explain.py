@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from anypo.core import recipe as core
+from anypo.core.combine import Combined
 from anypo.core.dump import rows
 from anypo.core.piece import Piece
 from anypo.core.recipe import Recipe
@@ -79,3 +80,9 @@ def reference(piece: Piece) -> str:
     """What a piece's docstring names as its source."""
     doc = " ".join((inspect.getdoc(type(piece)) or "").split())
     return doc.rpartition("Reference: ")[2].rstrip(".") if "Reference: " in doc else ""
+
+
+def used(recipe: Recipe) -> dict[str, str]:
+    """Piece → what it names as its source, for every piece of a recipe."""
+    chosen = [*on_axes(recipe), *further(recipe)]
+    return {type(p).__name__: reference(p) for p in chosen if not isinstance(p, Combined)}

@@ -23,3 +23,13 @@ def link(paper: str) -> str:
     if paper.startswith("10."):
         return f"https://doi.org/{paper}"
     return f"https://arxiv.org/abs/{paper}" if PAPER.fullmatch(paper) else ""
+
+
+def entry(paper: str, note: str) -> str:
+    """A BibTeX entry with what is certain: the identifier, and how the paper is called here."""
+    doi = {"doi": paper} if paper.startswith("10.") else {}
+    arxiv = {"eprint": paper, "archivePrefix": "arXiv"} if PAPER.fullmatch(paper) else {}
+    fields = {**(doi or arxiv or {"howpublished": paper}), "url": link(paper), "note": note}
+    key = "".join(c if c.isalnum() or c in ".-" else "-" for c in paper)
+    lines = [f"  {k} = {{{v}}}" for k, v in fields.items() if v]
+    return "@misc{" + key + ",\n" + ",\n".join(lines) + "\n}"
