@@ -6,7 +6,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from anypo.api import Run, evaluate, methods, recipe, train
+    from anypo.api import (
+        Run,
+        Scores,
+        evaluate,
+        generate,
+        harness,
+        load_policy,
+        methods,
+        recipe,
+        train,
+    )
     from anypo.core.errors import UsageError
     from anypo.core.method import method
     from anypo.core.recipe import Objective, Recipe
@@ -19,11 +29,15 @@ __all__ = [
     "Objective",
     "Recipe",
     "Run",
+    "Scores",
     "UsageError",
     "evaluate",
     "from_sb3",
     "from_trl",
     "from_verl",
+    "generate",
+    "harness",
+    "load_policy",
     "method",
     "methods",
     "recipe",
@@ -35,11 +49,15 @@ _HOMES = {
     "Objective": "anypo.core.recipe",
     "Recipe": "anypo.core.recipe",
     "Run": "anypo.api",
+    "Scores": "anypo.api",
     "UsageError": "anypo.core.errors",
     "evaluate": "anypo.api",
     "from_sb3": "anypo.translate",
     "from_trl": "anypo.translate",
     "from_verl": "anypo.translate",
+    "generate": "anypo.api",
+    "harness": "anypo.api",
+    "load_policy": "anypo.api",
     "method": "anypo.core.method",
     "methods": "anypo.api",
     "recipe": "anypo.api",

@@ -1,6 +1,7 @@
 """The public calls: `methods`, `recipe`, `train`, `evaluate`."""
 
 from anypo.api.evaluate import evaluate
+from anypo.api.generate import generate, load_policy
 from anypo.api.harness import Metric, harness
 from anypo.api.names import ACRONYMS, Namesake, find, load_recipe, methods, namesakes, recipe
 from anypo.api.record import claim, describe
@@ -17,7 +18,9 @@ __all__ = [
     "describe",
     "evaluate",
     "find",
+    "generate",
     "harness",
+    "load_policy",
     "load_recipe",
     "methods",
     "namesakes",

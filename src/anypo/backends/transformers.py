@@ -18,6 +18,7 @@ from anypo.backends.language_sample import Sample, sample
 from anypo.backends.language_score import likeliest, score
 from anypo.core.batch import Batch
 from anypo.core.errors import UsageError
+from anypo.core.rng import key
 from anypo.policies.policy import Completion, Transcript, evaluated
 from anypo.policies.swap import snapshot, swapped
 
@@ -25,6 +26,8 @@ Prompt = str | list[dict[str, str]]
 Words = str | Sequence[Mapping[str, Any]]
 
 LR, LR_LORA = 1e-5, 1e-4
+LONGEST = 256
+"""Tokens of an answer where nothing says how long it may be."""
 
 
 class HFPolicy:
@@ -83,6 +86,12 @@ class HFPolicy:
     # ── text ────────────────────────────────────────────────────────────────────────────────────
 
     @property
+    def warm(self) -> bool:
+        """Whether an adapter says something already: then switched off it is another policy."""
+        named = self.module.named_parameters() if self.lora else ()
+        return any(bool(p.detach().any()) for name, p in named if "lora_B" in name)
+
+    @property
     def context(self) -> int:
         """Most tokens of an input."""
         return self.net.context
@@ -107,11 +116,12 @@ class HFPolicy:
     def generate(
         self,
         prompts: Sequence[Prompt],
-        samples: int,
-        horizon: int,
+        samples: int = 1,
+        horizon: int = LONGEST,
         *,
-        keys: Sequence[int],
+        keys: Sequence[int] = (),
         temperature: float = 1.0,
+        seed: int = 0,
     ) -> list[Completion]:
         """Draw `samples` completions of at most `horizon` tokens for each prompt, prompt-major.
 
@@ -120,18 +130,21 @@ class HFPolicy:
         prompts : texts or chats.
         keys : one seed per completion; a completion depends on its own alone.
         temperature : of the sampled distribution; 0 is greedy, and then logp is 0.
+        seed : makes the keys where none are given.
 
         A completion also ends, unfinished, where the model's context is full.
         Raises `UsageError` for a prompt that leaves no room for an answer.
         """
+        names = [(p, g) for p in range(len(prompts)) for g in range(samples)]
+        keys = keys or [key(seed, "generate", *name) for name in names]
         if len(keys) != len(prompts) * samples:
             raise ValueError(f"{len(keys)} keys for {len(prompts)} prompts of {samples} samples")
         self.module.eval()
         ids = [self.prompt_ids(prompt) for prompt in prompts]
         drawn: list[Sample] = []
-        for number, key in enumerate(keys):
+        for number, stream in enumerate(keys):
             prompt = ids[number // samples]
-            drawn.append(Sample(prompt.tolist(), key, min(horizon, self._room(prompt))))
+            drawn.append(Sample(prompt.tolist(), stream, min(horizon, self._room(prompt))))
         sample(self.net, drawn, self.ends, temperature)
         return [
             Completion(
@@ -145,6 +158,34 @@ class HFPolicy:
             )
             for number, one in enumerate(drawn)
         ]
+
+    def generate_text(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        n: int = 1,
+        *,
+        temperature: float = 1.0,
+        max_tokens: int = LONGEST,
+        seed: int = 0,
+    ) -> list[list[str]]:
+        """`n` answers to each prompt, as text; one prompt alone gives a list of one list.
+
+        Parameters
+        ----------
+        prompts : texts, or chats (lists of `{"role": …, "content": …}`).
+        temperature : of the sampled distribution; 0 is greedy.
+        max_tokens : most tokens of an answer.
+        seed : the same one gives the same answers.
+        """
+        for name, value, least in (("n", n, 1), ("max_tokens", max_tokens, 1)):
+            if value < least:
+                raise UsageError(f"{name} must be at least {least}, not {value}")
+        if temperature < 0:
+            raise UsageError(f"temperature must be at least 0, not {temperature}")
+        alone = isinstance(prompts, str) or (bool(prompts) and isinstance(prompts[0], dict))
+        several: Any = [prompts] if alone else list(prompts)
+        drawn = self.generate(several, n, max_tokens, temperature=temperature, seed=seed)
+        return [[c.text for c in drawn[i * n : (i + 1) * n]] for i in range(len(several))]
 
     def _room(self, prompt: Tensor) -> int:
         room = self.net.context - len(prompt)

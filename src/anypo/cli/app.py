@@ -15,7 +15,8 @@ from anypo.report.text import visible
 
 COMMANDS = {
     "train": "improve a policy on a task; without arguments: the demonstration",
-    "evaluate": "greedy accuracy of a policy, with 95 % intervals",
+    "evaluate": "a policy on questions, by greedy answers and samples, with 95 % intervals",
+    "generate": "what a policy answers to a prompt",
     "methods": "what there is, filtered by axis, piece or domain",
     "show": "one method: its equations, its pieces, every field, its source",
     "diff": "the fields in which two methods differ, and what that does to gradients",

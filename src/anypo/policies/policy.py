@@ -138,13 +138,26 @@ class LanguagePolicy(Policy, Protocol):
     def generate(
         self,
         prompts: Sequence[str | list[dict[str, str]]],
-        samples: int,
-        horizon: int,
+        samples: int = 1,
+        horizon: int = 256,
         *,
-        keys: Sequence[int],
+        keys: Sequence[int] = (),
         temperature: float = 1.0,
+        seed: int = 0,
     ) -> list[Completion]:
-        """`len(prompts) · samples` completions, prompt-major; one key per completion."""
+        """`len(prompts) · samples` completions, prompt-major; one key per completion, or a seed."""
+        ...
+
+    def generate_text(
+        self,
+        prompts: str | Sequence[str | list[dict[str, str]]],
+        n: int = 1,
+        *,
+        temperature: float = 1.0,
+        max_tokens: int = 256,
+        seed: int = 0,
+    ) -> list[list[str]]:
+        """`n` answers to each prompt, as text."""
         ...
 
     def decode(self, ids: Tensor) -> str:
