@@ -50,7 +50,7 @@ BINARY |= frozenset({"fapo", "lapo", "lc_r1", "concise_r", "gcpo_geometry", "swa
 STEPS: dict[str, int] = {"remax": 50}
 """Iterations, where 25 are not enough."""
 
-ELSEWHERE: frozenset[str] = frozenset({"dvpo", "psft", "sft"})
+ELSEWHERE: frozenset[str] = frozenset({"bradley_terry", "dvpo", "psft", "sft"})
 """Recipes that learn from data instead of a reward, with tests of their own."""
 
 

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,14 @@ MADE = {
     "accuracy": "anypo.backends.math_verify:MathReward",
     "cosine": "anypo.backends.reward_length:CosineReward",
     "judge": "anypo.backends.judge:Judge",
-    "model": "anypo.backends.reward_model:reward_model",
-    "process": "anypo.backends.process_model:process_model",
+    "model": "anypo.backends.reward_model:RewardModel",
+    "server": "anypo.backends.reward_server:RewardServer",
+    "process": "anypo.backends.process_model:ProcessModel",
 }
 """Names of rewards that are made of more than a function, and what makes them."""
 
-ARGUMENT = {"format": "pattern", "judge": "rubric", "model": "source", "process": "source"}
+ARGUMENT = {"format": "pattern", "judge": "rubric", "model": "source"}
+ARGUMENT |= {"server": "url", "process": "source"}
 """Names that take an argument after a colon → what it is."""
 
 FIELDS = frozenset(f.name for f in fields(Part)) - {"options"}
@@ -172,8 +175,6 @@ def _made(head: str, options: dict[str, Any], timeout: float) -> Source:
 
 
 def _resolved(place: str) -> Callable[..., Source]:
-    from importlib import import_module
-
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from anypo.core.batch import Batch
 from anypo.core.piece import Surrogate
 from anypo.core.recipe import Objective
+from anypo.engine.pairs import compares, margins
 from anypo.math import kl, segments
 
 
@@ -44,10 +45,14 @@ def _flat(objective: Objective, surrogate: Surrogate, batch: Batch) -> float:
 def update_metrics(objective: Objective, batch: Batch) -> dict[str, float]:
     """Loss, ratios, clip fraction, penalties, entropy of an update batch with its live columns."""
     with torch.no_grad():
-        log_ratio = objective.ratio(batch)
-        out = {"loss": float(objective.loss(batch)), "ratio/max": float(log_ratio.exp().max())}
-        out["ratio/min"] = float(log_ratio.exp().min())
-        out["ratio/capped"] = float((log_ratio.abs() >= 20).double().mean())
+        out = {"loss": float(objective.loss(batch))}
+        if "logp" in objective.ratio.needs:  # else a head stands where a ratio would
+            log_ratio = objective.ratio(batch)
+            out |= {"ratio/max": float(log_ratio.exp().max())}
+            out["ratio/min"] = float(log_ratio.exp().min())
+            out["ratio/capped"] = float((log_ratio.abs() >= 20).double().mean())
+        if compares(objective) and len(gaps := margins(objective, batch)):
+            out |= {"accuracy": float((gaps > 0).double().mean()), "margin": float(gaps.mean())}
         for piece in objective.regularize:
             if piece.metric and piece.coefficient:
                 out[piece.metric] = float(piece(batch).mean()) / piece.coefficient

@@ -110,8 +110,8 @@ def _lengths(recipe: Recipe, settings: Settings, task: Any) -> None:
 UNUSED = {
     "control": ("eval_every", "eval_size", "record_every"),
     "generator": ("horizon", "temperature", "eval_every", "eval_size", "record_every"),
-    "preference": ("horizon", "temperature", "eval_every", "eval_size"),
-    "demonstration": ("horizon", "temperature", "eval_every", "eval_size"),
+    "preference": ("horizon", "temperature"),
+    "demonstration": ("horizon", "temperature"),
     "language": (),
 }
 """Kind of a task → settings that nothing there reads."""

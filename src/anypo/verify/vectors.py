@@ -45,6 +45,7 @@ COLUMNS = {
     "old_values": ("value_old",),
     "returns": ("return",),
     "entropy": ("entropy", "entropy_old"),
+    "reward_model": ("reward_model",),
 }
 """Padded inputs, one number per step → the columns that hold it."""
 
@@ -77,6 +78,7 @@ FACTS = {
     "valid_len": "valid_length",
     "hits": "hits",
     "block_rewards": "parts",
+    "margin": "margin",
 }
 """Inputs that a reward reports of a trajectory → the name under which pieces read them."""
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from anypo.core import facts
 from anypo.core.batch import Batch
 from anypo.core.errors import UsageError
 from anypo.core.piece import Off, Surrogate, require
@@ -111,18 +112,25 @@ class Preference(Surrogate):
     Of the two trajectories of a group the one with the larger advantage is the chosen one; a tie
     has no preference and contributes 0.
 
-    Parameters: `beta` (default 0.1), `smoothing` (e in [0, 1/2), default 0; logistic only), `form`.
+    Parameters: `beta` (default 0.1), `smoothing` (e in [0, 1/2), default 0; logistic only), `form`,
+    `margin` (name of a number of each pair by which `β·Δ` is to exceed 0, where the data or a
+    reward give it: `log σ(β·Δ − m)`; default none; without smoothing only).
     Raises when a group has not exactly two trajectories. Couples the group. Shapes: `[N]`, constant
-    on a group. Reference: DPO, 2305.18290; squared, IPO, 2310.12036.
+    on a group. Reference: DPO, 2305.18290; squared, IPO, 2310.12036; margin, Llama 2, 2307.09288.
     """
 
     beta: float = 0.1
     smoothing: float = 0.0
     form: Literal["logistic", "squared"] = "logistic"
+    margin: str = ""
 
     def __post_init__(self) -> None:
         require(self.beta > 0, self, "beta", "above 0")
         require(0 <= self.smoothing < 0.5, self, "smoothing", "in [0, 0.5)")
+        plain = self.form == "logistic" and not self.smoothing
+        require(
+            plain or not self.margin, self, "margin", "empty, unless logistic without smoothing"
+        )
         require(self.form in ("logistic", "squared"), self, "form", "logistic or squared")
         smooth = self.form == "squared" and self.smoothing
         require(not smooth, self, "smoothing", "0, unless the form is logistic")
@@ -144,10 +152,14 @@ class Preference(Surrogate):
         if self.form == "squared":
             objective = -((margin - 1 / (2 * self.beta)) ** 2)
         else:
-            right = functional.logsigmoid(self.beta * margin)
+            right = functional.logsigmoid(self.beta * margin - self._least(batch))
             wrong = functional.logsigmoid(-self.beta * margin)
             objective = (1 - self.smoothing) * right + self.smoothing * wrong
         return torch.where(sign == 0, torch.zeros_like(objective), objective)
+
+    def _least(self, batch: Batch) -> Tensor | float:
+        known = self.margin and self.margin in batch.table("traj")
+        return facts.number(batch, self.margin, "Preference") if known else 0.0
 
 
 @dataclass(frozen=True)
