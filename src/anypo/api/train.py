@@ -12,7 +12,7 @@ from typing import Any
 from anypo.api.names import find
 from anypo.api.record import asked, claim, describe
 from anypo.backends.load_task import load_task
-from anypo.backends.local import Local
+from anypo.backends.local import MEASURED, Local
 from anypo.backends.policies import load_policy
 from anypo.core.errors import UsageError, nearest
 from anypo.core.recipe import Recipe
@@ -22,6 +22,7 @@ from anypo.engine.log import read
 from anypo.engine.settings import Settings
 from anypo.engine.state import State, origin
 from anypo.engine.validate import validate
+from anypo.rollout.dataset import fitted
 
 
 @dataclass
@@ -91,6 +92,9 @@ def train(
     if isinstance(policy, str):
         policy = load_policy(policy, task=task, lora=lora, precision=precision, seed=made.seed)
     validate(chosen, task, policy, made)
+    task, notes = fitted(task, policy)
+    for note in notes:
+        notice(note)
     folder = Path(out or Path("runs") / _slug(f"{name}-{policy.name}-{task.name}"))
     facts = {**describe(chosen, policy, task, made, name), "given": dict(arguments or {})}
     facts |= {"asked": named} if named else {}
@@ -98,7 +102,7 @@ def train(
     notice(f"{policy.name} on {task.name}; everything is kept in {folder}")
     _say_references(chosen, policy, notice)
     backend = Local(task)
-    if task.kind == "language" and not (folder / "before.json").exists():
+    if task.kind in MEASURED and not (folder / "before.json").exists():
         notice("scoring the policy before training")
     before = _before(folder, chosen, policy, made, backend)
     for newest in checkpoint.found(folder)[-1:]:
@@ -110,9 +114,11 @@ def train(
     except BaseException as error:
         callback.on_error(error)
         raise
+    if "reward_model" in state.heads:
+        _keep_reward_model(state, folder, notice)
     if state.ended:
         notice(f"ended after {state.step} iterations: {state.ended}")
-    if task.kind == "language":
+    if task.kind in MEASURED:
         notice("scoring the policy after training")
     after = backend.evaluate(state, seen=True)
     scores = {"before": before, "after": after}
@@ -120,6 +126,15 @@ def train(
     (folder / "scores.json").write_text(json.dumps(scores, indent=1))
     callback.on_end(scores)
     return Run(folder, policy, scores)
+
+
+def _keep_reward_model(state: State, out: Path, notice: Callable[[str], None]) -> None:
+    """Write what a recipe on pairs has learned as a model that scores, beside the checkpoints."""
+    from anypo.backends.classifier import FOLDER
+    from anypo.backends.reward_model import save_reward_model
+
+    save_reward_model(state.policy, state.heads["reward_model"], out / FOLDER)
+    notice(f"the reward model is in {out / FOLDER}; --reward {out} scores answers by it")
 
 
 def _settings(given: Mapping[str, Any]) -> Settings:

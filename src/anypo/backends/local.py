@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anypo.backends.pairs import preferences
 from anypo.backends.parquet import write_rows
 from anypo.core.batch import Batch
 from anypo.core.request import Request
+from anypo.engine.columns import cuts
 from anypo.engine.state import State
 from anypo.math import segments
 from anypo.rollout import control, dataset, generator, language
@@ -48,19 +50,20 @@ class Local:
         return replace(batch, tables={**batch.tables, "traj": table})
 
     def evaluate(self, state: State, seen: bool = False) -> dict[str, Any]:
-        """Greedy exact-answer accuracy on held-out rows (and seen ones); empty for other kinds."""
-        if self.task.kind != "language":
+        """Scores on held-out rows (and seen ones); empty for kinds that have none.
+
+        Questions: greedy exact-answer accuracy. Demonstrations: how likely they are. Pairs: how
+        often the preferred answer scores higher.
+        """
+        if self.task.kind not in MEASURED:
             return {}
         sides = {"held_out": self.task.held_out} | ({"seen": self.task.train} if seen else {})
-        horizon = state.settings.horizon or self.task.horizon
+        measure = MEASURED[self.task.kind]
         out: dict[str, Any] = {}
         for side, rows in sides.items():
-            rows = list(rows)[: state.settings.eval_size]
-            if not rows:
-                continue
-            correct = language.correct(state.policy, self.task, rows, horizon)
-            out |= {f"{side}/correct": sum(correct), f"{side}/total": len(correct)}
-            out[f"{side}/accuracy"] = sum(correct) / len(correct)
+            if rows := list(rows)[: state.settings.eval_size]:
+                found = measure(self.task, rows, state)
+                out |= {f"{side}/{name}": x for name, x in found.items()}
         return out
 
     def record(self, batch: Batch, state: State, out: Path) -> None:
@@ -81,6 +84,45 @@ class Local:
 
     def sum_(self, tensors: list[Tensor]) -> None:
         """Nothing to add on one rank."""
+
+
+def accuracy(task: Any, rows: list[Any], state: State) -> dict[str, Any]:
+    """How many greedy answers are exact, of how many."""
+    correct = language.correct(state.policy, task, rows, state.settings.horizon or task.horizon)
+    share = sum(correct) / len(correct)
+    return {"correct": sum(correct), "total": len(correct), "accuracy": share}
+
+
+def likelihood(task: Any, rows: list[Any], state: State) -> dict[str, Any]:
+    """How likely given answers are, over all their tokens.
+
+    `nll` is the mean of `−logp`, `perplexity` its exponential, `mean_token_accuracy` the share of
+    tokens that are the likeliest in their place, as TRL calls it.
+    """
+    policy = state.policy
+    batch = dataset.shown(policy, task, rows, range(len(rows)))
+    if not len(batch):
+        return {}
+    needs = frozenset({"logp"} | ({"top"} & policy.offers))
+    found: dict[str, list[Tensor]] = {name: [] for name in needs}
+    for part in cuts(batch, "traj", policy.costs(batch), state.settings.token_budget):
+        with torch.no_grad():
+            columns = policy.columns(batch.take(part), needs, {})
+        for name in needs:
+            found[name].append(columns[name].double())
+    nll = -float(torch.cat(found["logp"]).mean())
+    out = {"nll": nll, "perplexity": math.exp(min(nll, 700.0))}
+    if "top" in found:
+        out["mean_token_accuracy"] = float(torch.cat(found["top"]).mean())
+    return {**out, "tokens": len(batch), "rows": batch.count("group")}
+
+
+MEASURED: dict[str, Callable[[Any, list[Any], State], dict[str, Any]]] = {
+    "language": accuracy,
+    "demonstration": likelihood,
+    "preference": preferences,
+}
+"""Kind of a task → what an evaluation measures on some rows."""
 
 
 def records(batch: Batch, step: int, texts: Sequence[str]) -> list[dict[str, Any]]:
