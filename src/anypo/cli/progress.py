@@ -26,7 +26,7 @@ class Progress(Callback):
     def __init__(self, screen: Console, name: str, steps: int) -> None:
         self.screen, self.name, self.steps = screen, name, steps
         self.live: Live | None = None
-        self.rewards: list[float] = []
+        self.curve: list[float] = []
         self.times: deque[float] = deque(maxlen=RECENT)
         self.tokens, self.started, self.last = 0, time.monotonic(), 0.0
         self.held_out = ""
@@ -62,13 +62,17 @@ class Progress(Callback):
         fresh = row.get("num_tokens", 0) - self.tokens
         speed = fresh / row["step_time"] if self.tokens or row["step"] == 1 else 0.0
         self.tokens = row.get("num_tokens", 0)
-        self.rewards.append(row.get("reward") or 0.0)
+        given = "nll" in row and not row.get("reward_std")  # demonstrations, all worth 1
+        self.curve.append(row.get("nll" if given else "reward") or 0.0)
         if "held_out/accuracy" in row:
             self.held_out = f"{100 * row['held_out/accuracy']:.0f} %"
+        elif row.get("held_out/nll") is not None:
+            self.held_out = f"{row['held_out/nll']:.3f}"
         left = sum(self.times) / len(self.times) * (self.steps - row["step"])
         unit = "steps/s" if "rollout/ep_rew_mean" in row else "tokens/s"
         shown = {
-            "reward": number(row.get("reward"), 3),
+            "nll": number(row.get("nll"), 3) if given else "",
+            "reward": "" if given else number(row.get("reward"), 3),
             "return": number(row.get("rollout/ep_rew_mean"), 1),
             "held out": self.held_out,
             "entropy": number(row.get("entropy"), 3),
@@ -80,12 +84,12 @@ class Progress(Callback):
         return {name: value for name, value in shown.items() if value}
 
     def lines(self, step: int, facts: dict[str, str]) -> Group:
-        """A bar with times, the numbers below it, and the rewards so far as a small curve."""
+        """A bar with times, the numbers below it, and what is learned so far as a small curve."""
         grid = Table.grid(padding=(0, 1))
         bar = ProgressBar(total=self.steps, completed=step, width=24)
         spent = f"{clock(time.monotonic() - self.started)} spent"
         left = f", {facts['left']} left" if "left" in facts else ""
-        curve = Text(sparkline(self.rewards, 24), style="cyan")
+        curve = Text(sparkline(self.curve, 24), style="cyan")
         name, place = Text(self.name, style="bold"), f"{step}/{self.steps}"
         grid.add_row(name, bar, place, spent + left, curve)
         numbers = Text()

@@ -11,6 +11,14 @@ from anypo.engine.metrics import interval
 
 SIDES = {"seen": "questions seen in training", "held_out": "questions held out"}
 TITLE = "Greedy exact-answer accuracy, with 95 % intervals"
+DEMONSTRATIONS = {"seen": "answers seen in training", "held_out": "answers held out"}
+LIKELY = "How likely the given answers are, token by token"
+LIKELIHOOD = {
+    "nll": "mean −log p",
+    "perplexity": "perplexity",
+    "mean_token_accuracy": "share of tokens that are the likeliest",
+}
+"""Name of a score → what it says."""
 
 
 def print_run(run: Any, as_json: bool) -> None:
@@ -24,8 +32,11 @@ def print_run(run: Any, as_json: bool) -> None:
         return
     screen = console(sys.stdout)
     screen.print()
+    sides = ("", "before", "after")
     if shown := accuracy_rows(run.scores):
-        screen.print(table(("", "before", "after"), shown, TITLE, right=("before", "after")))
+        screen.print(table(sides, shown, TITLE, right=sides[1:]))
+    elif shown := likelihood_rows(run.scores):
+        screen.print(table(sides, shown, LIKELY, right=sides[1:]))
     else:
         first = [(name, f"{a:.3f}", f"{b:.3f}") for name, (a, b) in ends(rows).items()]
         columns = ("", "first iteration", "last iteration")
@@ -34,6 +45,23 @@ def print_run(run: Any, as_json: bool) -> None:
     screen.print(cell(f"{steps} iteration{'s' * (steps != 1)}, {spent} of training"))
     screen.print(cell(f"everything: {run.out}"), soft_wrap=True)
     screen.print(cell(f"report:     {run.report}"), soft_wrap=True)
+
+
+def likelihood_rows(scores: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """How likely given answers are, before and after: three rows per side."""
+    after = scores.get("after", {})
+    both = [scores.get("before", {}), after]
+    return [
+        (f"{DEMONSTRATIONS[side]}: {told}", *(_shown(when.get(f"{side}/{name}")) for when in both))
+        for side in DEMONSTRATIONS
+        if f"{side}/nll" in after
+        for name, told in LIKELIHOOD.items()
+        if f"{side}/{name}" in after
+    ]
+
+
+def _shown(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}" if value >= 1000 else f"{value:.3f}"
 
 
 def accuracy_rows(scores: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:

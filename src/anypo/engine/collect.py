@@ -138,3 +138,9 @@ def credit(recipe: Recipe, batch: Batch) -> Batch:
     if not bool(torch.isfinite(advantage).all()):
         raise UsageError("the advantage is not finite: a reward or a value is inf or NaN")
     return batch.with_({"advantage": advantage, **targets})
+
+
+def thinned(recipe: Recipe, batch: Batch) -> tuple[Batch, int]:
+    """What sampling leaves after the advantages, and how many trajectories that are."""
+    batch = recipe.sampling.thin(batch) if len(batch) else batch
+    return batch, batch.count("traj") if len(batch) else 0

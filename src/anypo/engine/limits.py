@@ -19,8 +19,8 @@ COMPARE = {
     ">": operator.gt,
     "<": operator.lt,
 }
-WATCHED = "held_out/accuracy", "rollout/ep_rew_mean", "reward"
-"""What `stall` looks at: the first of these that a run has."""
+WATCHED = {"held_out/accuracy": 1, "held_out/nll": -1, "rollout/ep_rew_mean": 1, "reward": 1}
+"""What `stall` looks at, the first of these that a run has, and whether more of it is better."""
 
 
 def seconds(text: str, name: str = "max_time") -> float:
@@ -87,7 +87,7 @@ def _stalled(settings: Settings, rows: Sequence[Mapping[str, Any]]) -> str:
         return ""
     named = ((n, [r[n] for r in rows if r.get(n) is not None]) for n in WATCHED)
     name, values = next(((n, v) for n, v in named if v), ("", []))
-    best = max(range(len(values)), key=values.__getitem__, default=0)
+    best = max(range(len(values)), key=lambda k: WATCHED[name] * values[k], default=0)
     since = len(values) - 1 - best
     if since < settings.stall:
         return ""

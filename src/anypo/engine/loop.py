@@ -14,7 +14,7 @@ from anypo.core.rng import generator
 from anypo.engine import checkpoint
 from anypo.engine.backend import Backend
 from anypo.engine.callbacks import Callback
-from anypo.engine.collect import collect, credit
+from anypo.engine.collect import collect, credit, thinned
 from anypo.engine.columns import add_frozen, add_watched
 from anypo.engine.limits import reached
 from anypo.engine.log import Log
@@ -60,7 +60,7 @@ def train(
         frozen = r.frozen_needs - ({"logp_old"} if once else set())
         batch = add_frozen(batch, frozen, state, backend)  # H
         batch = credit(r, batch)  # C
-        batch = r.sampling.thin(batch) if len(batch) else batch
+        batch, facts["kept"] = thinned(r, batch)  # B
         pull = torch.zeros(len(batch))
         batch = batch.with_({"row": torch.arange(len(batch))})
         rng = generator(settings.seed, "minibatches", state.step)

@@ -23,7 +23,7 @@ class Settings:
     lr : learning rate (0 = the policy's own).
     token_budget : most tokens (or rows) of one forward pass; changes memory, never a gradient.
     save_every : `"300s"` seconds or `"20"` iterations between checkpoints.
-    eval_every : iterations between greedy evaluations on held-out questions (0 = only at the ends).
+    eval_every : iterations between evaluations on held-out questions (0 = only at the ends).
     eval_size : most questions of each side in an evaluation.
     record_every : iterations between stored completions (0 = none).
     patience : iterations without any gradient after which the run stops and says why.
@@ -33,8 +33,8 @@ class Settings:
     max_cost : money after which the run ends, in the currency of `hourly_price` (0 = none).
     hourly_price : what an hour of training costs; with it, `cost` is a metric (0 = unknown).
     stop_at : end the run when a metric gets there: `held_out/accuracy>=0.9` (empty = never).
-    stall : end the run after so many measurements without a better one, of held-out accuracy where
-        it is measured, else of the return or the reward (0 = never).
+    stall : end the run after so many measurements without a better one, of held-out accuracy (or
+        likelihood) where it is measured, else of the return or the reward (0 = never).
     """
 
     steps: int = 140

@@ -16,8 +16,9 @@ from anypo.engine.settings import Settings
 
 
 def origin(policy: Any) -> dict[str, Tensor] | None:
-    """A reference to the policy as it starts: under an adapter, the adapter switched off."""
-    return None if getattr(policy, "lora", 0) else policy.snapshot()
+    """A reference to the policy as it starts: under a fresh adapter, the adapter switched off."""
+    fresh = getattr(policy, "lora", 0) and not getattr(policy, "warm", False)
+    return None if fresh else policy.snapshot()
 
 
 @dataclass

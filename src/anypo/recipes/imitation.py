@@ -54,9 +54,9 @@ def raft(
 
     Parameters: `group` (K = 8; the paper tries 8, 16 and 32, its code 5), `keep` (answers of a
     prompt that stay, 1; 0: all that reach `least`), `least` (smallest reward that is imitated, −∞),
-    `differ` (leave out prompts whose answers are all rewarded alike, no), `epochs` and
-    `minibatches` (of a collected batch, 1 and 1). `keep=0, least=1` imitates all right answers
-    (RFT, STaR); in ties a lot decides.
+    `differ` (leave out prompts whose answers are all rewarded alike, no), `epochs` (passes over
+    what was kept, 1), `minibatches` (optimizer steps of a pass, 1). `keep=0, least=1` imitates all
+    right answers (RFT, STaR); in ties a lot decides.
     Deviations: one optimizer step on each batch, where a stage of the paper is a whole fine-tuning
     on the best answers to some 2048 prompts (`--epochs`, `--minibatches`, `--prompts`); the
     authors' code also trains the tokens of the prompt, samples at 0.85, and can rank all answers of
