@@ -46,7 +46,8 @@ def write_rows(path: Path | str, rows: Sequence[Mapping[str, Any]]) -> None:
     """
     path = Path(path)
     names = dict.fromkeys(name for row in rows for name in row)
-    table = pa.table({name: _column([row.get(name) for row in rows]) for name in names})
+    columns = {_encodable(n): _column([row.get(n) for row in rows]) for n in names}
+    table = pa.table(columns)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     pq.write_table(table, part)
@@ -73,6 +74,14 @@ def _encodable(value: Any) -> Any:
     return value
 
 
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column as JSON has them."""
+    kind = column.type.value_type if pa.types.is_list(column.type) else column.type
+    plain = (pa.types.is_string, pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+    values = column.to_pylist()
+    return values if any(is_(kind) for is_ in plain) else [_plain(v) for v in values]
+
+
 class Table:
     """A parquet file read in parts: columns when they are asked for, rows by their numbers.
 
@@ -92,16 +101,13 @@ class Table:
 
     def column(self, name: str) -> list[Any]:
         """All values of a column."""
-        return [_plain(v) for v in self._read(name).to_pylist()]
+        return _values(self._read(name))
 
     def rows(self, picks: Sequence[int], names: Sequence[str]) -> list[Row]:
         """Some rows, with some columns."""
-        taken = {n: self._read(n).take(pa.array(picks, pa.int64())).to_pylist() for n in names}
-        return [{n: _plain(values[k]) for n, values in taken.items()} for k in range(len(picks))]
-
-    def numbered(self, picks: Sequence[int]) -> list[tuple[int, Row]]:
-        """Some rows with all columns, each with its number."""
-        return list(zip(picks, self.rows(picks, self.names), strict=True))
+        places = pa.array(picks, pa.int64())
+        taken = {n: _values(self._read(n).take(places)) for n in names}
+        return [{n: values[k] for n, values in taken.items()} for k in range(len(picks))]
 
     def find(self, text: str, names: Sequence[str]) -> list[int]:
         """The rows that hold a text, in any case, in one of some columns."""

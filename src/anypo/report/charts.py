@@ -60,7 +60,7 @@ def drawn(run: RunData) -> tuple[list[Drawn], list[str]]:
     """The charts of a run, and sentences on metrics that never changed (they get no chart)."""
     charts, constant = [], []
     if measured := run.accuracy("held_out"):
-        charts.append(_accuracy(measured, run.last))
+        charts.append(_accuracy(measured, run))
     chosen, more = wanted(run)
     for chart in chosen:
         lines = [points(run, line) for line in chart.lines]
@@ -148,12 +148,13 @@ def _log_axis(axes: Axes, values: list[float]) -> None:
     axes.yaxis.set_minor_locator(NullLocator())
 
 
-def _accuracy(measured: list[Point], last: int) -> Drawn:
+def _accuracy(measured: list[Point], run: RunData) -> Drawn:
     line = [(p.step, 100 * p.value) for p in measured]
-    title, note = "Held-out accuracy", "greedy, exact answers; band: 95 % interval"
+    what = "pairs told apart" if run.kind == "preference" else "greedy, exact answers"
+    title, note = "Held-out accuracy", f"{what}; band: 95 % interval"
     draw = lambda axes: accuracy(axes, measured, SERIES)  # noqa: E731
     whole = [(k, float(f"{x:.0f}")) for k, x in line]
-    return _drawn((OUTCOME, title, note, ()), [whole], draw, (0, last), "\u202f%")
+    return _drawn((OUTCOME, title, note, ()), [whole], draw, (0, run.last), "\u202f%")
 
 
 def accuracy(axes: Axes, points: list[Point], colour: str) -> None:

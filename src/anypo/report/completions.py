@@ -63,7 +63,8 @@ def read_steps(out: Path, most: int = 0) -> tuple[dict[int, Step], str]:
     """The completions of at most so many iterations, and a sentence on what is not among them."""
     files = recorded(out)
     kept = spread(list(files), most or MOST_ITERATIONS)
-    steps = {step: read_step(step, Table(files[step])) for step in kept}
+    room = MOST_COLOURED // max(1, len(kept))
+    steps = {step: read_step(step, Table(files[step]), room) for step in kept}
     cut = any(row["cut"] for step in steps.values() for row in step.rows)
     longest, shown = max((s.total for s in steps.values()), default=0), _fit(steps)
     coloured = _fit_colours(steps)
@@ -77,16 +78,33 @@ def read_steps(out: Path, most: int = 0) -> tuple[dict[int, Step], str]:
     return steps, f"This page holds {words}; anypo watch shows all." if words else ""
 
 
-def read_step(step: int, table: Table, picks: Sequence[int] | None = None) -> Step:
-    """Some rows of an iteration's file (default: the first ones that a page may keep)."""
-    picks = range(min(table.count, MOST_ROWS)) if picks is None else picks
-    limit, pull = _scale(table)
-    rows = table.rows(picks, table.names)
+def read_step(step: int, table: Table, room: int) -> Step:
+    """The first completions of an iteration, the first of them with colours of so many bytes."""
+    picks = range(min(table.count, MOST_ROWS))
+    return Step(step, table.count, read_some(table, picks, room), *scale(table))
+
+
+def read_some(table: Table, picks: Sequence[int], room: int) -> list[Row]:
+    """Some rows of a file; those that come first have colours, as long as there is room."""
+    rows = table.rows(picks, [n for n in table.names if n not in HIDDEN])
     found = [cut_row(row, k) for k, row in zip(picks, rows, strict=True)]
-    return Step(step, table.count, found, limit, pull)
+    names = [n for n in ("tokens", "gradient") if n in table.names and not table.is_text(n)]
+    for row in found if len(names) == 2 else ():
+        (marks,) = table.rows([row["index"]], names)
+        row["colours"] = colours(row.get("completion"), marks["tokens"], marks["gradient"])
+        room -= size_of(row["colours"])
+        if room < 0:
+            row["colours"] = None
+            break
+    return found
 
 
-def _scale(table: Table) -> tuple[float, float]:
+def size_of(value: Any) -> int:
+    """Bytes of a value in a page."""
+    return len(json.dumps(value, separators=(",", ":")))
+
+
+def scale(table: Table) -> tuple[float, float]:
     """The gradient at which a colour is full (95 of 100 lie below it), and the sum of all sizes."""
     if "gradient" not in table.names or table.is_text("gradient"):
         return 0.0, 0.0
@@ -96,15 +114,14 @@ def _scale(table: Table) -> tuple[float, float]:
 
 
 def cut_row(row: Mapping[str, Any], index: int) -> Row:
-    """A row whose texts are cut and visible, with its place in the file, `cut` and `colours`.
+    """A row whose texts are cut and visible, with its place in the file, and without colours yet.
 
     `cut` says of each text that was cut how many characters it has in all.
     """
     out: Row = {k: shortened(v) for k, v in row.items() if k not in HIDDEN}
     texts = {k: v for k, v in row.items() if k not in HIDDEN and isinstance(v, str)}
     out["cut"] = {k: len(v) for k, v in texts.items() if len(v) > MOST_CHARACTERS}
-    out["colours"] = colours(out.get("completion"), row.get("tokens"), row.get("gradient"))
-    return {**out, "index": index}
+    return {**out, "index": index, "colours": None}
 
 
 def shortened(value: Any) -> Any:
@@ -157,22 +174,15 @@ def _fit(steps: Mapping[int, Step]) -> int:
 
 
 def _fit_colours(steps: Mapping[int, Step]) -> int:
-    """Keep the colours of as many completions of each iteration as fit; −1 where there are none."""
-    sizes = [
-        [len(json.dumps(row["colours"], separators=(",", ":"))) for row in s.rows if row["colours"]]
-        for s in steps.values()
-    ]
-    longest = max(map(len, sizes), default=0)
-    room, most = MOST_COLOURED, 0
-    for k in range(longest):
-        room -= sum(each[k] for each in sizes if k < len(each))
-        if room < 0:
-            break
-        most = k + 1
+    """As many coloured completions for each iteration; −1 where the run recorded no gradient."""
+    coloured = [s for s in steps.values() if s.limit]
+    counts = [sum(row["colours"] is not None for row in s.rows) for s in coloured]
+    short = [n for s, n in zip(coloured, counts, strict=True) if n < len(s.rows)]
+    most = min(short, default=max(counts, default=-1))
     for step in steps.values():
-        for row in step.rows[most:]:
+        for row in step.rows[max(most, 0) :]:
             row["colours"] = None
-    return most if longest else -1
+    return most
 
 
 def columns(steps: Iterable[Step]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from anypo.report.run import RunData
+from anypo.report.text import visible
 
 MOST_PARTS = 12
 """Reward parts that get a curve of their own; a page says how many do not."""
@@ -44,8 +45,8 @@ OUTCOME, POLICY, UPDATE, COST = "Outcome", "Policy", "Update", "Cost"
 TABLE = """
 Outcome | Reward | mean over sampled trajectories | reward
 Outcome | Episode return | mean over finished episodes | rollout/ep_rew_mean
-Outcome | Preference | share of pairs ranked as the data rank them | rewards/accuracies
-Outcome | Margin | implicit reward of the chosen above the rejected | rewards/margins
+Outcome | Preference | share of pairs ranked as the data rank them | accuracy
+Outcome | Margin | how far the preferred answer scores above the other | margin
 Outcome | Surprise | −log-likelihood per token of the given answers, nats | nll
 Policy | Entropy | of the sampled distribution, nats per step | entropy
 Policy | KL to the reference | per step, nats | kl
@@ -103,7 +104,12 @@ def wanted(run: RunData) -> tuple[list[Chart], int]:
     names = {n: re.fullmatch(r"rewards/(.+)/mean", n) for row in run.rows for n in row}
     parts = sorted(m[1] for m in names.values() if m)
     own = [
-        Chart(OUTCOME, f"Reward: {name}", "mean of this part", (Line(f"rewards/{name}/mean"),))
+        Chart(
+            OUTCOME,
+            visible(f"Reward: {name}"),
+            "mean of this part",
+            (Line(f"rewards/{name}/mean"),),
+        )
         for name in parts[:MOST_PARTS]
     ]
     place = 1 + max((i for i, c in enumerate(found) if c.title == "Reward"), default=-1)

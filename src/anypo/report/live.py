@@ -15,14 +15,15 @@ from urllib.parse import parse_qs, urlsplit
 from anypo.backends.parquet import Table
 from anypo.core.errors import UsageError
 from anypo.report.completions import (
+    MOST_COLOURED,
     Step,
     colours,
     columns,
-    cut_row,
     framed,
     packed,
-    read_step,
+    read_some,
     recorded,
+    scale,
     shortened,
 )
 from anypo.report.report import policy, rendered
@@ -52,7 +53,7 @@ class Open:
     table: Table
 
     def __post_init__(self) -> None:
-        self.blank = read_step(self.step, self.table, [])
+        self.limit, self.pull = scale(self.table)
         self.names = shown_columns(self.table)
         prompts = self.table.column("prompt") if "prompt" in self.table.names else []
         self.frame = framed(str(shortened(p)) for p in prompts)
@@ -122,11 +123,11 @@ class Live:
         """Some rows of an iteration: searched, sorted, and a page of them."""
         opened, find = self.open(query.number("step")), query.text("find")[:MOST_FIND]
         size, start = min(query.number("size"), MOST_SIZE), query.number("from")
-        table, blank = opened.table, opened.blank
+        table = opened.table
         picks = table.find(find, opened.names) if find else list(range(table.count))
         picks = ordered(table, picks, query.text("sort"), query.number("down") > 0)
         head, tail = opened.frame
-        rows = [cut_row(row, k) for k, row in table.numbered(picks[start : start + size])]
+        rows = read_some(table, picks[start : start + size], MOST_COLOURED)
         return {
             "columns": opened.names,
             "head": head,
@@ -134,8 +135,8 @@ class Live:
             "total": table.count,
             "kept": table.count,
             "found": len(picks),
-            "limit": blank.limit,
-            "pull": blank.pull,
+            "limit": opened.limit,
+            "pull": opened.pull,
             "rows": [packed(row, opened.names, head, tail) for row in rows],
         }
 

@@ -6,7 +6,7 @@ const page = (() => {
   // Three digits, as the page writes them: 0.537, 1.43e-6, 15 274.
   function number(x) {
     const size = Math.abs(x);
-    if (size >= 1000 && size < 1e7) {
+    if (size >= 1000 && (size < 1e7 || Number.isSafeInteger(x))) {
       const digits = String(Math.round(size)).replace(/\B(?=(\d{3})+$)/g, "\u202f");
       return (x < 0 ? "\u2212" : "") + digits;
     }

@@ -41,7 +41,7 @@ page.completions = (() => {
       const said = typeof token === "number" ? letters.slice(used, used += token).join("") : token;
       const [size, span] = [sizes[i] * unit, make("span", "token", said || "\u220e")];
       if (!said) span.classList.add("end");
-      if (size && limit) span.classList.add((size > 0 ? "up" : "down") + Math.min(4, Math.ceil((4 * Math.abs(size)) / limit)));
+      if (size && limit) span.classList.add((size > 0 ? "up" : "down") + Math.min(4, Math.max(1, Math.ceil((4 * Math.abs(size)) / limit - 1e-3))));
       const share = pull ? `, ${number((100 * Math.abs(size)) / pull)} % of this iteration\u2019s` : "";
       span.title = `gradient ${size > 0 ? "+" : ""}${number(size)}${share}${said ? "" : " (a token without text, such as the end)"}`;
       parent.append(span);

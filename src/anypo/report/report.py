@@ -19,12 +19,26 @@ from anypo.core.errors import UsageError
 from anypo.report import charts, method, repeat
 from anypo.report.answers import examples, side_by_side
 from anypo.report.completions import browsable, recorded
+from anypo.report.findings import findings
 from anypo.report.run import RunData, load, share
 from anypo.report.text import script_json, visible
 from anypo.report.verdict import verdict
 
 HERE = Path(__file__).parent
-SIDES = {"seen": "Questions seen in training", "held_out": "Questions held out"}
+SIDES = {"seen": "seen in training", "held_out": "held out"}
+NOUNS = {"preference": "Pairs", "demonstration": "Answers"}
+CAPTIONS = {
+    "preference": (
+        "Pairs in which the better answer scores higher, with 95 % intervals (Wilson); a tie is "
+        "wrong, so that a policy which is its own reference begins at 0 %"
+    ),
+    "demonstration": "How likely the given answers are, token by token",
+}
+LIKELIHOOD = {
+    "nll": "surprise, nats per token",
+    "perplexity": "perplexity",
+    "mean_token_accuracy": "tokens that are the likeliest",
+}
 SCRIPTS = ("page.js", "page_charts.js", "page_completions.js", "page_live.js")
 
 
@@ -105,6 +119,9 @@ def context(run: RunData, live: str = "") -> dict[str, Any]:
         "facts": _facts(run),
         "verdict": verdict(run),
         "scores": _scores(run),
+        "likelihood": _likelihood(run),
+        "caption": CAPTIONS.get(run.kind, "Greedy, exact answers, with 95 % intervals (Wilson)"),
+        "doctor": findings(run),
         "task": _task(run),
         "prompts": {"shown": prompts, "head": head, "tail": tail},
         "answers": {} if run.given else side_by_side(run.completions),
@@ -155,14 +172,27 @@ def _facts(run: RunData) -> list[tuple[str, str]]:
 
 
 def _scores(run: RunData) -> list[dict[str, Any]]:
-    """Greedy accuracy by side, before and after."""
-    found = []
+    """Accuracy by side, before and after."""
+    found, noun = [], NOUNS.get(run.kind, "Questions")
     for side, when in product(SIDES, ("before", "after")):
         scores = run.scores.get(when, {})
         if point := share(scores, side):
             counts = scores[f"{side}/correct"], scores[f"{side}/total"]
             percent = [100 * x for x in (point.value, point.low, point.high)]
-            found.append({"side": SIDES[side], "when": when, "counts": counts, "percent": percent})
+            named = {"side": f"{noun} {SIDES[side]}", "when": when}
+            found.append({**named, "counts": counts, "percent": percent})
+    return found
+
+
+def _likelihood(run: RunData) -> list[tuple[str, str, str, str]]:
+    """Side, measure, before and after of given answers."""
+    before, after = (run.scores.get(when, {}) for when in ("before", "after"))
+    found = []
+    for side, (name, words) in product(SIDES, LIKELIHOOD.items()):
+        values = [scores.get(f"{side}/{name}") for scores in (before, after)]
+        if any(v is not None for v in values):
+            shown = ("–" if v is None else charts.short(v) for v in values)
+            found.append((f"Answers {SIDES[side]}", words, *shown))
     return found
 
 

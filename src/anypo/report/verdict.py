@@ -16,7 +16,10 @@ LEAST = 10
 
 @dataclass(frozen=True)
 class Change:
-    """What was measured, first and last, when, and the difference with its 95 % interval."""
+    """What was measured, first and last, when, and the difference with its 95 % interval.
+
+    The interval is infinite where none can be had; `why` says why not.
+    """
 
     what: str
     before: float
@@ -26,6 +29,7 @@ class Change:
     when: tuple[str, str] = ("before training", "after training")
     unit: str = ""
     better: int = 1
+    why: str = ""
 
     @property
     def tone(self) -> str:
@@ -39,7 +43,7 @@ class Change:
         a, b = (self.said(x) for x in (self.before, self.after))
         way = f"{self.what} went from {a} ({self.when[0]}) to {b} ({self.when[1]})"
         if not math.isfinite(self.low):
-            return f"{way}. So few iterations say nothing of how sure that is."
+            return f"{way}.{self.why}"
         points = " points" if self.unit else ""
         bounds = f"between {self._signed(self.low)} and {self._signed(self.high)}{points}"
         return f"{way}. With 95 % confidence that is a change {bounds}."
@@ -65,26 +69,45 @@ class Verdict:
 
 HEADS = {"better": "It learned", "worse": "It got worse", "unsure": "No certain change"}
 PRACTISED = "Better at what it practised, uncertain beyond"
+OVERFITTED = "Better at what it practised, worse beyond"
 
 
 def verdict(run: RunData) -> Verdict:
     """The strongest statement that a run's own numbers bear."""
-    held_out, seen = (accuracy_change(run, side) for side in ("held_out", "seen"))
-    mean = mean_change(run)
-    found = [c for c in (held_out, seen, mean) if c]
+    measure = {"preference": pairs_told_apart, "demonstration": surprise_change}
+    beyond, seen = (measure.get(run.kind, accuracy_change)(run, s) for s in ("held_out", "seen"))
+    found = [c for c in (beyond, seen, mean_change(run)) if c]
     if not found:
         why = "No iteration is finished." if not run.rows else "This run recorded no outcome."
         return Verdict("none", "Nothing to judge by yet", (why,))
-    head = HEADS[found[0].tone]
-    if held_out and held_out.tone == "unsure" and any(c.tone == "better" for c in found[1:]):
-        head = PRACTISED
+    tone, head = _judged(beyond, found)
     so_far = "" if run.ended else ", so far"
-    return Verdict(found[0].tone, head + so_far, tuple(c.sentence for c in found), found[0])
+    return Verdict(tone, head + so_far, tuple(c.sentence for c in found), found[0])
+
+
+def _judged(beyond: Change | None, found: list[Change]) -> tuple[str, str]:
+    """What was never trained on decides; where it is not certain, what was practised is said."""
+    certain = [c for c in found if math.isfinite(c.low)] or found
+    tone = certain[0].tone
+    if beyond and beyond is not certain[0] and tone == "better":  # measured, but without interval
+        learned = beyond.better * beyond.difference > 0
+        return ("better", HEADS["better"]) if learned else ("unsure", OVERFITTED)
+    if beyond and tone == "unsure" and any(c.tone == "better" for c in certain[1:]):
+        return tone, PRACTISED
+    return tone, HEADS[tone]
 
 
 SIDES = {
     "held_out": "Greedy accuracy on questions never trained on",
     "seen": "On questions seen in training it",
+}
+PAIRS = {
+    "held_out": "The share of pairs never trained on in which it prefers the better answer",
+    "seen": "On pairs seen in training that share",
+}
+ANSWERS = {
+    "held_out": "Its surprise at answers never trained on, in nats per token,",
+    "seen": "At answers seen in training it",
 }
 
 
@@ -95,9 +118,40 @@ def accuracy_change(run: RunData, side: str) -> Change | None:
     if not before or not measured:
         return None
     values = (before.value, measured[-1].value, *newcombe(before, measured[-1]))
-    end = "after training" if run.ended else f"iteration {measured[-1].step}"
     percent = (100 * x for x in values)
-    return Change(SIDES[side], *percent, when=("before training", end), unit="\u202f%")
+    return Change(SIDES[side], *percent, when=("before training", _end(run, measured[-1])), unit=PC)
+
+
+PC = "\u202f%"
+
+
+def _end(run: RunData, last: Point) -> str:
+    return "after training" if run.ended else f"iteration {last.step}"
+
+
+def pairs_told_apart(run: RunData, side: str) -> Change | None:
+    """In how many pairs the better answer scores higher, in percent, against guessing.
+
+    A policy that is its own reference ties on all pairs before training: that is no 0 %.
+    """
+    measured = [p for p in run.accuracy(side) if p.step > 0]
+    if not measured:
+        return None
+    last = measured[-1]
+    percent = (50.0, 100 * last.value, 100 * last.low - 50, 100 * last.high - 50)
+    return Change(PAIRS[side], *percent, when=("guessing", _end(run, last)), unit=PC)
+
+
+def surprise_change(run: RunData, side: str) -> Change | None:
+    """The mean of −logp of a side's answers, last against first."""
+    name = f"{side}/nll"
+    known = [x for _, x in run.series(name)]
+    known += [x] if (x := run.scores.get("after", {}).get(name)) is not None else []
+    before = run.scores.get("before", {}).get(name)
+    if before is None or not known:
+        return None
+    when = "before training", "after training" if run.ended else "so far"
+    return Change(ANSWERS[side], before, known[-1], -math.inf, math.inf, when, "", -1)
 
 
 def newcombe(before: Point, after: Point) -> tuple[float, float]:
@@ -114,11 +168,14 @@ def newcombe(before: Point, after: Point) -> tuple[float, float]:
 
 MEANS = (
     ("rollout/ep_rew_mean", "The mean return of finished episodes", 1, ""),
-    ("rewards/accuracies", "The share of pairs that it ranks as the data do", 1, ""),
-    ("nll", "Its surprise at the given answers, in nats per token,", -1, "demonstration"),
+    ("accuracy", "In training the share of pairs that it ranks as the data do", 1, "preference"),
+    ("nll", "In training its surprise, in nats per token,", -1, "demonstration"),
     ("reward", "The mean reward of sampled trajectories", 1, ""),
 )
 """Metrics by which to judge, in words, the better direction, and the only kind they suit."""
+
+
+FEW = " So few iterations say nothing of how sure that is."
 
 
 def mean_change(run: RunData) -> Change | None:
@@ -135,7 +192,8 @@ def _ends(values: Sequence[float], words: str, better: int) -> Change:
     n = len(values)
     if n < LEAST:
         when = "first iteration", "last iteration"
-        return Change(words, values[0], values[-1], -math.inf, math.inf, when, "", better)
+        ends = values[0], values[-1], -math.inf, math.inf
+        return Change(words, *ends, when, "", better, FEW)
     k = max(n // 5, 5)
     first, last = values[:k], values[-k:]
     when = f"first {k} iterations", f"last {k}"
