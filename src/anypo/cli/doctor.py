@@ -119,13 +119,13 @@ def show_finding(screen: Console, record: Record, finding: Finding) -> None:
     title.append_text(cell(finding.title, "bold"))
     title.append_text(cell(f"  {finding.kind}, iterations {first} to {last}", "dim"))
     screen.print(title)
-    screen.print(Padding(cell(sentence(finding.evidence)), (0, 0, 0, 2)))
+    screen.print(Padding(cell(sentence(finding.evidence)), (0, 0, 0, 2), expand=False))
     if curve := drawn(record, finding.metric):
-        screen.print(Padding(curve, (0, 0, 0, 2)))
+        screen.print(Padding(curve, (0, 0, 0, 2), expand=False))
     tries = [("try", finding.advice[0]), *(("or", text) for text in finding.advice[1:])]
-    screen.print(Padding(grid(tries), (0, 0, 0, 2)))
+    screen.print(Padding(grid(tries), (0, 0, 0, 2), expand=False))
     said = f"said at {finding.threshold}; source: {finding.source}"
-    screen.print(Padding(Text.assemble(cell(said, "dim")), (0, 0, 0, 2)))
+    screen.print(Padding(Text.assemble(cell(said, "dim")), (0, 0, 0, 2), expand=False))
 
 
 def sentence(text: str) -> str:
@@ -157,7 +157,7 @@ def show_consequence(screen: Console, finding: Finding, diagnosis: Diagnosis) ->
     causes = ", ".join(titles[k] for k in finding.because)
     text = cell(f"{finding.title}: ", "bold").append_text(cell(finding.evidence))
     text.append_text(cell(f" (see: {causes})", "dim"))
-    screen.print(Padding(text, (0, 0, 0, 2)))
+    screen.print(Padding(text, (0, 0, 0, 2), expand=False))
 
 
 def show_unchecked(screen: Console, diagnosis: Diagnosis) -> None:
@@ -173,4 +173,4 @@ def show_unchecked(screen: Console, diagnosis: Diagnosis) -> None:
         by_reason.setdefault(one.reason, []).append(one.kind)
     screen.print(cell("\nNot checked", "bold"))
     rows = [(", ".join(kinds), reason) for reason, kinds in by_reason.items()]
-    screen.print(Padding(grid(rows), (0, 0, 0, 2)))
+    screen.print(Padding(grid(rows), (0, 0, 0, 2), expand=False))

@@ -40,7 +40,7 @@ def higher_lr(record: Record) -> str:
 
 def more_prompts(record: Record) -> str:
     """Twice the prompts of an iteration."""
-    return f"--prompts {2 * int(record.setting('prompts', 16))}: less noise in every update"
+    return f"--prompts {2 * int(record.setting('prompts', 16))} (less noise in every update)"
 
 
 def raised(record: Record, axis: str, name: str, factor: float) -> tuple[str, ...]:

@@ -21,13 +21,13 @@ CLIPPED = 0.6
 
 @check(
     title="Entropy collapsed",
-    threshold=f"a last-quarter median under {percent(GONE)} of the first, rewards no longer rising, "
-    "and the task not solved",
+    threshold=f"a last-quarter median under {percent(GONE)} of the first, rewards no longer "
+    "rising, and the task not solved",
     source="that a policy without entropy learns no more: 2505.22617; the number is ours",
     needs=("entropy", "reward"),
     tasks=("language", "control"),
     rows=20,
-    causes=("lr_too_large", "stale_sampler", "mismatch"),
+    causes=("lr_too_large", "stale_sampler", "mismatch", "memorised", "saturated"),
 )
 def entropy_collapse(record: Record) -> Seen | Needs | None:
     """The policy has all but stopped to explore before it learned the task.
@@ -83,14 +83,16 @@ def entropy_runaway(record: Record) -> Seen | None:
     """
     entropy = record.series("entropy")
     first, last = float(np.median(entropy.start)), float(np.median(entropy.end))
-    if last < max(UP * first, first + UP_NATS) or record.reward.rose or record.solved:
+    if last < max(UP * first, first + UP_NATS) or record.reward.rose:
+        return None
+    if record.solved and not record.reward.fell:
         return None
     return Seen(
         f"it rose from {num(first)} to {num(last)} nats a step, with {_standing(record)}.",
         (
             lower_lr(record),
             "a smaller entropy bonus, if the recipe has one (anypo show RECIPE, axis F)",
-            "a pull towards the start: --beta 0.04 with grpo",
+            "--beta 0.04 with grpo (a pull towards the start)",
         ),
         entropy.span,
         "warning",
@@ -111,14 +113,16 @@ def ratio_tails(record: Record) -> Seen | None:
     Looks at `ratio/max` and at `ratio/capped`, the share at the cap of the ratio. A clip bounds
     only one side: a large ratio with a negative advantage passes it.
     """
-    largest, capped = record.series("ratio/max"), record.series("ratio/capped")
+    largest, capped = record.updates("ratio/max"), record.updates("ratio/capped")
+    if not len(largest):
+        return None
     tail = float(np.median(largest.end))
     cut = float(np.median(capped.end)) if len(capped) else 0.0
     if tail < TAIL and not cut:
         return None
     also = f", and {percent(cut)} of the steps at the cap" if cut else ""
     open_ = [path for path, x in record.fields("surrogate", "dual").items() if x == math.inf]
-    dual = tuple(f"--recipe.{path} 3: bounds what a bad answer can weigh" for path in open_)
+    dual = tuple(f"--recipe.{path} 3 (bounds what a bad answer can weigh)" for path in open_)
     return Seen(
         f"the largest ratio of an iteration was {num(tail)} (median){also}.",
         (*fewer_visits(record), *dual, lower_lr(record)),
@@ -141,8 +145,8 @@ def policy_jumps(record: Record) -> Seen | None:
 
     Looks at `approx_kl`, which is 0 by construction where a batch is seen once.
     """
-    gap = record.series("approx_kl")
-    last = float(np.median(gap.end))
+    gap = record.updates("approx_kl")
+    last = float(np.median(gap.end)) if len(gap) else 0.0
     if last < JUMP:
         return None
     return Seen(
@@ -157,8 +161,8 @@ def policy_jumps(record: Record) -> Seen | None:
 
 @check(
     title="The policy runs away from its reference",
-    threshold=f"the KL has doubled since the best score and the score surely fell; or {FAR:.0f} nat "
-    "a step without any gain",
+    threshold="the KL has doubled since the best score and the score surely fell; or "
+    f"{FAR:.0f} nat a step without any gain",
     source="over-optimisation: 2210.10760; the numbers are ours",
     needs=("kl", "reward"),
     rows=20,
@@ -181,11 +185,11 @@ def kl_runaway(record: Record) -> Seen | None:
         return None
     tale = f"{num(there)} when {what} was best (iteration {best}), {num(last)} now"
     stronger = raised(record, "regularize", "beta", 4)
+    flat = f"no better than at the start, when the KL was {num(float(np.median(kl.start)))}"
     return Seen(
         f"the KL was {tale}, and {what} fell."
         if doubled
-        else f"the KL is {num(last)} nats a step, "
-        f"and the reward is no better than at the start ({num(float(np.median(kl.start)))} then).",
+        else f"the KL is {num(last)} nats a step, and the reward is {flat}.",
         (*stronger, lower_lr(record), f"take the policy of about iteration {best}"),
         (best if doubled else kl.whole[0], record.last),
         "warning",
@@ -207,9 +211,9 @@ def _best(record: Record) -> tuple[int, str, bool]:
 
 @check(
     title="Most steps are clipped",
-    threshold=f"{percent(CLIPPED)} of the steps with an advantage have no gradient, in the median "
-    "of the last quarter",
-    source="PPO is usually tuned to 10 to 30 %; GSPO's paper, 2507.18071, lives with 15 %; ours: 60",
+    threshold=f"{percent(CLIPPED)} of the steps with an advantage have no gradient, in the "
+    "median of the last quarter",
+    source="PPO is usually tuned to 10 to 30 %, and GSPO, 2507.18071, reports 15 %; 60 is ours",
     needs=("clip_ratio/region_mean",),
     causes=("lr_too_large", "stale_sampler", "mismatch", "old_data", "policy_jumps"),
 )
@@ -218,8 +222,8 @@ def clipped(record: Record) -> Seen | None:
 
     Looks at `clip_ratio/region_mean`.
     """
-    share = record.series("clip_ratio/region_mean")
-    last = float(np.median(share.end))
+    share = record.updates("clip_ratio/region_mean")
+    last = float(np.median(share.end)) if len(share) else 0.0
     if last < CLIPPED:
         return None
     wider = raised(record, "surrogate", "high", 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,9 @@ import numpy as np
 Rows = Sequence[Mapping[str, Any]]
 SURE = 2.3
 """Standard errors that count as a difference: one in a hundred by chance, one-sided."""
+
+STEP = 0.03
+"""Share of a metric's whole range that counts as a step from one window to the next."""
 
 NARROWEST, WIDEST = 5, 20
 """Iterations of a window: a quarter of what there is, within these bounds."""
@@ -78,8 +81,10 @@ class Series:
 
     @property
     def rising(self) -> bool:
-        """Whether the last window lies surely above the one before it."""
-        return len(self) >= 2 * self.width and above(self.before, self.end) >= SURE
+        """Whether the last window lies surely above the one before it, by a visible step."""
+        if len(self) < 2 * self.width or above(self.before, self.end) < SURE:
+            return False
+        return bool(np.median(self.end) - np.median(self.before) >= STEP * np.ptp(self.values))
 
 
 def above(low: np.ndarray, high: np.ndarray) -> float:
@@ -123,6 +128,7 @@ class Record:
     rows: Rows
     scores: Mapping[str, Any] = field(default_factory=dict)
     completions: Mapping[int, Rows] = field(default_factory=dict)
+    _known: dict[str, Series] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def kind(self) -> str:
@@ -136,9 +142,16 @@ class Record:
 
     def series(self, name: str) -> Series:
         """A metric, where it is a finite number."""
-        found = [(r["step"], r[name]) for r in self.rows if _number(r.get(name))]
-        steps, values = zip(*found) if found else ((), ())
-        return Series(np.array(steps, dtype=int), np.array(values, dtype=float))
+        if name not in self._known:
+            found = [(r["step"], r[name]) for r in self.rows if is_number(r.get(name))]
+            steps, values = zip(*found) if found else ((), ())
+            self._known[name] = Series(np.array(steps, dtype=int), np.array(values, dtype=float))
+        return self._known[name]
+
+    def updates(self, name: str) -> Series:
+        """A metric in the iterations that had a gradient: what no update made says nothing."""
+        made = [r for r in self.rows if (r.get("grad_norm") or 0) > 0]
+        return replace(self, rows=made).series(name)
 
     @cached_property
     def reward(self) -> Series:
@@ -190,7 +203,7 @@ class Record:
     @cached_property
     def top(self) -> float | None:
         """The best score that any completion had."""
-        scores = [row["score"] for row in self.answers if _number(row.get("score"))]
+        scores = [row["score"] for row in self.answers if is_number(row.get("score"))]
         return max(scores) if scores else None
 
     @property
@@ -242,5 +255,6 @@ def _found(node: Any, path: str, name: str) -> Iterator[tuple[str, Any]]:
             yield from _found(value, f"{path}.{key}", name)
 
 
-def _number(x: Any) -> bool:
+def is_number(x: Any) -> bool:
+    """Whether a recorded value is a finite number."""
     return isinstance(x, (int, float)) and math.isfinite(x)

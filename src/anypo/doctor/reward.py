@@ -9,7 +9,7 @@ import numpy as np
 from anypo.core.text import visible
 from anypo.doctor.advice import lower_lr, more_prompts, num, percent, raised
 from anypo.doctor.finding import Needs, Seen, check
-from anypo.doctor.record import SURE, Record, above, agreement, apart
+from anypo.doctor.record import SURE, Record, Series, above, agreement, apart, is_number
 
 OURS = "ours, measured in benchmarks/doctor.py"
 LONGER, FOLLOWS = 1.25, 0.8
@@ -55,7 +55,7 @@ def length_hacking(record: Record) -> Seen | Needs | None:
         (
             "take the length out of the reward, or judge what the answer says",
             "anypo train dr_grpo: no division by the length of an answer",
-            "anypo train dapo --overlong …: a cost for answers near the horizon",
+            "anypo train dapo (--overlong): a cost for answers near the horizon",
         ),
         length.whole,
         "serious",
@@ -67,7 +67,7 @@ def _follows(record: Record) -> float:
     """How closely the score follows the length within groups."""
     groups: dict[tuple[int, int], list[tuple[float, float]]] = {}
     for row in record.answers:
-        if isinstance(row.get("score"), (int, float)):
+        if is_number(row.get("score")):
             size = len(row.get("tokens") or row.get("completion") or "")
             key = (row.get("step", 0), row.get("group", 0))
             groups.setdefault(key, []).append((size, row["score"]))
@@ -131,7 +131,7 @@ def format_only(record: Record) -> Seen | Needs | None:
     )
 
 
-def _part(record: Record, name: str):
+def _part(record: Record, name: str) -> Series:
     return record.series(f"rewards/{name}/mean")
 
 

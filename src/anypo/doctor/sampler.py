@@ -9,7 +9,7 @@ from anypo.doctor.finding import Needs, Seen, check
 from anypo.doctor.record import Record, Series
 
 GAP, WIDE = 0.05, 0.3
-GREW = 4.0
+ROUNDING = 0.02
 OLD, VERY_OLD = 4.0, 16.0
 METRIC = "sampling/sampling_logp_difference/mean"
 SOURCE = (
@@ -32,7 +32,7 @@ def _gap(record: Record) -> Series | Needs:
 @check(
     title="The sampler has old weights",
     threshold=f"recorded and recomputed log-probabilities {GAP} nats a step apart in the last "
-    f"quarter, and at least {GREW:.0f} times as far as in the first iteration",
+    f"quarter, and less than {ROUNDING} in the first two iterations",
     source=SOURCE,
     needs=(METRIC,),
     causes=(),
@@ -47,7 +47,7 @@ def stale_sampler(record: Record) -> Seen | Needs | None:
     if isinstance(gap, Needs):
         return gap
     first, last = float(gap.values[:2].min()), float(np.median(gap.end))
-    if last < GAP or last < GREW * first:
+    if last < GAP or first >= ROUNDING:
         return None
     return Seen(
         f"the gap was {num(first)} nats a step at first and is {num(last)} now, while no sample "
@@ -65,8 +65,8 @@ def stale_sampler(record: Record) -> Seen | Needs | None:
 
 @check(
     title="Sampler and trainer disagree",
-    threshold=f"recorded and recomputed log-probabilities {GAP} nats a step apart from the first "
-    "iteration on",
+    threshold=f"recorded and recomputed log-probabilities {GAP} nats a step apart in the last "
+    f"quarter, and {ROUNDING} or more in the first two iterations",
     source=SOURCE,
     needs=(METRIC,),
 )
@@ -80,7 +80,7 @@ def mismatch(record: Record) -> Seen | Needs | None:
     if isinstance(gap, Needs):
         return gap
     first, last = float(gap.values[:2].min()), float(np.median(gap.end))
-    if min(first, last) < GAP or last >= GREW * first:
+    if last < GAP or first < ROUNDING:
         return None
     return Seen(
         f"the gap is {num(last)} nats a step, and was {num(first)} before the policy had learned "
@@ -88,7 +88,7 @@ def mismatch(record: Record) -> Seen | Needs | None:
         (
             "let sampler and trainer use one temperature, no top-p, top-k or min-p, and one "
             "chat template",
-            "--precision float32: if the gap closes, it was rounding",
+            "--precision float32 (if the gap closes, it was rounding)",
             "until then correct for it: anypo train decoupled_ppo",
         ),
         gap.whole,

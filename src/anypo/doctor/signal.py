@@ -73,6 +73,7 @@ def _at_top(record: Record) -> bool:
     needs=("reward",),
     tasks=("language",),
     rows=20,
+    causes=("truncated", "length_hacking"),
 )
 def saturated(record: Record) -> Seen | Needs | None:
     """Nothing is left to learn from the reward, although the task is not solved.
@@ -93,7 +94,8 @@ def saturated(record: Record) -> Seen | Needs | None:
         f"since about iteration {since}{right}.",
         (
             "read what scores full marks in report.html: the reward may be easier than the task",
-            "a stricter reward, harder questions, or stop here: --stop-at 'reward>=…' ends a run",
+            "a stricter reward, or harder questions",
+            f"--stop-at 'reward>={num(CEILING * record.top)}' (ends a run that is done)",
         ),
         (since, record.last),
         "note" if record.accuracy is None else "warning",

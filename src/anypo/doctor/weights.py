@@ -9,19 +9,21 @@ from anypo.doctor.finding import Seen, check
 from anypo.doctor.record import Record, Series
 
 OURS = "ours, measured in benchmarks/doctor.py"
-STILL = 1e-3
-LEAP, STRIDE = 0.2, 0.01
+STILL, STUCK = 1e-3, 1e-4
+SHORT, NONE = 1e-6, 1e-7
+LEAP, STRIDE = 0.2, 0.05
 SPIKE, OFTEN, PAST = 10.0, 0.05, 20
 SKIPPED = 0.05
 
 
 @check(
     title="The learning rate is too small to move weights",
-    threshold=f"{percent(STILL)} of the weights get another bfloat16 value in the median iteration "
-    "that has a gradient, and rewards do not rise",
+    threshold=f"in the median iteration with a gradient {percent(STILL)} of the weights get "
+    f"another bfloat16 value, or weights move by {SHORT:g} of their size, and rewards do not rise; "
+    "at a tenth of either, whatever rewards do",
     source="bfloat16 keeps 8 bits: a step under 1/512 of a weight leaves its copy as it was; the "
     "share is ours (healthy runs: 30 % and more on toys, 1 % at 1e-6 on a language model)",
-    needs=("weights/changed", "grad_norm"),
+    needs=("weights/changed", "weights/moved", "grad_norm"),
     tasks=("language", "control", "generator", "preference", "demonstration"),
 )
 def lr_too_small(record: Record) -> Seen | None:
@@ -32,12 +34,15 @@ def lr_too_small(record: Record) -> Seen | None:
     rows = [r for r in record.rows if (r.get("grad_norm") or 0) > 0 and "weights/changed" in r]
     changed = [r["weights/changed"] for r in rows if r["weights/changed"] is not None]
     moved = [r["weights/moved"] for r in rows if r.get("weights/moved") is not None]
-    if len(changed) < 5 or np.median(changed) >= STILL or record.reward.rose:
+    if len(changed) < 5 or len(moved) < 5:
+        return None
+    few, far = float(np.median(changed)), float(np.median(moved))
+    stuck = few < STUCK or far < NONE
+    if not stuck and ((few >= STILL and far >= SHORT) or record.reward.rose):
         return None
     return Seen(
-        f"an iteration moved the weights by {num(float(np.median(moved or [0])))} of their size, "
-        f"and {percent(float(np.median(changed)))} of them became another bfloat16 number, at a "
-        f"learning rate of {record.lr:.3g}.",
+        f"an iteration moved the weights by {num(far)} of their size, and {percent(few)} of them "
+        f"became another bfloat16 number, at a learning rate of {record.lr:.3g}.",
         (higher_lr(record), "look whether a schedule has run out: anypo show RECIPE, schedules"),
         (int(rows[0]["step"]), int(rows[-1]["step"])),
         "serious",
@@ -57,16 +62,17 @@ def lr_too_large(record: Record) -> Seen | None:
 
     Looks at `weights/moved` and at the reward: first window against last, and best against last.
     """
-    moved, reward = record.series("weights/moved"), record.reward
-    size = float(np.median(moved.start))  # with decoupled decay and Adam the first steps are honest
-    size = max(size, float(np.median(moved.values)))
-    gained = reward.rose or record.held_out_rose or record.solved
-    if not (size >= LEAP and not gained or size >= STRIDE and reward.fell):
+    moved, reward = record.updates("weights/moved"), record.reward
+    if not len(moved):
         return None
-    first, last = float(np.median(reward.start)), float(np.median(reward.end))
+    size = max(float(np.median(moved.start)), float(np.median(moved.values)))
+    gained = reward.rose or record.held_out_rose or record.solved
+    if not ((size >= LEAP and not gained) or (size >= STRIDE and reward.fell)):
+        return None
+    first, last = float(reward.values[0]), float(np.median(reward.end))
     return Seen(
         f"an iteration moved the weights by {percent(size)} of their size at a learning rate of "
-        f"{record.lr:.3g}, and the reward went from {num(first)} to {num(last)}.",
+        f"{record.lr:.3g}; the reward began at {num(first)} and is {num(last)}.",
         (f"--lr {record.lr / 10:.1g} (it is {record.lr:.3g})", *fewer_visits(record)),
         moved.whole,
         "serious",

@@ -10,10 +10,10 @@ import numpy as np
 
 from anypo.doctor.advice import larger_groups, lower_lr, more_prompts, percent, quoted
 from anypo.doctor.finding import Needs, Seen, check
-from anypo.doctor.record import Record
+from anypo.doctor.record import SURE, Record, above, is_number
 
 OURS = "ours, measured in benchmarks/doctor.py"
-CUT = 0.5
+CUT, RARE = 0.5, 0.1
 LONG, GRAM, REPEATS, MANY = 32, 4, 0.5, 0.2
 SAME = 0.5
 
@@ -26,6 +26,7 @@ SAME = 0.5
     needs=("completions/clipped_ratio", "reward"),
     tasks=("language",),
     rows=20,
+    causes=("length_hacking", "lr_too_large"),
 )
 def truncated(record: Record) -> Seen | None:
     """The horizon is too short for the answer.
@@ -40,8 +41,9 @@ def truncated(record: Record) -> Seen | None:
         side: [r["score"] for r in record.recent if r.get("truncated") is side and _scored(r)]
         for side in (True, False)
     }
-    enough = min(len(scores[True]), len(scores[False])) >= 8
-    if enough and np.mean(scores[True]) >= np.mean(scores[False]):
+    rare = len(scores[False]) < RARE * len(record.recent)
+    enough = min(len(scores[True]), len(scores[False])) >= 8 and not rare
+    if enough and above(np.array(scores[True]), np.array(scores[False])) < SURE:
         return None
     if not enough and right >= 0.05:  # so a cut answer can be right
         return None
@@ -68,7 +70,7 @@ def truncated(record: Record) -> Seen | None:
 
 
 def _scored(row: Mapping[str, Any]) -> bool:
-    return isinstance(row.get("score"), (int, float)) and row["score"] == row["score"]
+    return is_number(row.get("score"))
 
 
 @check(
@@ -102,7 +104,7 @@ def repetition(record: Record) -> Seen | Needs | None:
         (
             "look whether the reward pays for length or for single words",
             lower_lr(record),
-            "a pull towards the start: --beta 0.04 with grpo",
+            "--beta 0.04 with grpo (a pull towards the start)",
         ),
         _steps(record.recent),
         "warning",
@@ -123,12 +125,12 @@ def _steps(rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
 
 @check(
     title="Answers are all the same, and not right",
-    threshold=f"in {percent(SAME)} of the groups every answer is the same, and below the best score "
-    f"seen; or {percent(SAME)} of all answers to different questions are one text, likewise",
+    threshold=f"in {percent(SAME)} of the groups every answer is the same, and below the best "
+    f"score seen; or {percent(SAME)} of all answers to different questions are one text, likewise",
     source=OURS,
     tasks=("language",),
     rows=10,
-    causes=("entropy_collapse", "lr_too_large"),
+    causes=("entropy_collapse", "lr_too_large", "memorised", "saturated"),
 )
 def mode_collapse(record: Record) -> Seen | Needs | None:
     """The policy has settled on one answer too early.
