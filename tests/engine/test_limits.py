@@ -54,6 +54,8 @@ def test_a_condition_is_read():
         ({"max_time": "5m"}, {}, ""),
         ({"max_tokens": 400}, {}, "max_tokens=400"),
         ({"max_tokens": 401}, {}, ""),
+        ({"max_completions": 90}, {"sampled": (20, 20, 30, 20)}, "max_completions=90"),
+        ({"max_completions": 91}, {"sampled": (20, 20, 30, 20)}, ""),
         ({"max_cost": 2.0, "hourly_price": 30.0}, {}, "max_cost=2 is spent"),
         ({"max_cost": 2.01, "hourly_price": 30.0}, {}, ""),
         ({"stop_at": "reward>=0.5"}, {"reward": (0.9, 0.1, 0.2, 0.5)}, "reward is 0.5"),

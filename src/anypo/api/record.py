@@ -67,7 +67,7 @@ IDENTITY = ("settings", "recipe", "policy", "task")
 
 FREE = frozenset(
     "steps save_every eval_size token_budget patience record_every".split()
-    + "max_time max_tokens max_cost hourly_price stop_at stall".split()
+    + "max_time max_tokens max_completions max_cost hourly_price stop_at stall".split()
 )
 """Settings that may change when a run goes on: they change no number of what is done already."""
 

@@ -69,6 +69,9 @@ def _tokens(settings: Settings, rows: Sequence[Mapping[str, Any]]) -> str:
     sampled = rows[-1].get("num_tokens") or 0
     if settings.max_tokens and sampled >= settings.max_tokens:
         return f"max_tokens={settings.max_tokens} are sampled ({sampled})"
+    drawn = sum(row.get("sampled") or 0 for row in rows)
+    if settings.max_completions and drawn >= settings.max_completions:
+        return f"max_completions={settings.max_completions} are sampled ({drawn})"
     return ""
 
 

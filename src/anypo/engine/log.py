@@ -43,6 +43,7 @@ class Log:
                 facts[name] = max(before, x)
             else:
                 facts[name] = before + (x - before) / n
+        facts["updates"] = n
         return facts
 
     def write(self, state: State, facts: dict[str, Any]) -> dict[str, Any]:

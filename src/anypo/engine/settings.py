@@ -30,6 +30,7 @@ class Settings:
     max_time : training time after which the run ends, `90s`, `30m` or `1.5h` (empty = none); that
         of earlier sittings of the same run counts.
     max_tokens : sampled tokens (or steps) after which the run ends (0 = none).
+    max_completions : sampled completions (fragments, points) after which the run ends (0 = none).
     max_cost : money after which the run ends, in the currency of `hourly_price` (0 = none).
     hourly_price : what an hour of training costs; with it, `cost` is a metric (0 = unknown).
     stop_at : end the run when a metric gets there: `held_out/accuracy>=0.9` (empty = never).
@@ -51,6 +52,7 @@ class Settings:
     patience: int = 60
     max_time: str = ""
     max_tokens: int = 0
+    max_completions: int = 0
     max_cost: float = 0.0
     hourly_price: float = 0.0
     stop_at: str = ""
@@ -61,7 +63,7 @@ class Settings:
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
         least = "steps horizon lr eval_every eval_size record_every max_tokens max_cost stall"
-        for name in (*least.split(), "hourly_price"):
+        for name in (*least.split(), "hourly_price", "max_completions"):
             if getattr(self, name) < 0:
                 raise UsageError(f"{name} must be at least 0, not {getattr(self, name)}")
         if self.temperature <= 0:
