@@ -11,11 +11,13 @@ from typing import Any
 
 from anypo.api.names import find
 from anypo.api.record import asked, claim, describe
+from anypo.backends import trackers
 from anypo.backends.load_task import load_task
 from anypo.backends.local import MEASURED, Local
 from anypo.backends.policies import load_policy
 from anypo.core.errors import UsageError, nearest
 from anypo.core.recipe import Recipe
+from anypo.doctor import Live
 from anypo.engine import checkpoint, loop
 from anypo.engine.callbacks import Callback, Callbacks
 from anypo.engine.log import read
@@ -60,6 +62,7 @@ def train(
     name: str = "",
     arguments: Mapping[str, Any] | None = None,
     callbacks: Iterable[Callback] = (),
+    report_to: str | Iterable[str] = (),
     notice: Callable[[str], None] = lambda text: None,
     **settings: Any,
 ) -> Run:
@@ -77,7 +80,8 @@ def train(
     lora : rank of low-rank adapters (0 = all weights). precision : of the policy's forward passes.
     name, arguments : of the method that made the recipe, for the run's record.
     callbacks : objects of `anypo.Callback`, called as the run goes.
-    notice : called with sentences for a person.
+    report_to : trackers that are told as well: `tensorboard`, `wandb`, `mlflow`, `trackio`.
+    notice : called with sentences for a person, the doctor's warnings among them.
     settings : fields of `Settings` (steps, seed, prompts, horizon, lr, …).
 
     Raises `UsageError` for anything a user can mend.
@@ -98,6 +102,7 @@ def train(
     folder = Path(out or Path("runs") / _slug(f"{name}-{policy.name}-{task.name}"))
     facts = {**describe(chosen, policy, task, made, name), "given": dict(arguments or {})}
     facts |= {"asked": named} if named else {}
+    told = trackers.make(report_to, folder, folder.name, notice)
     claim(folder, facts)
     notice(f"{policy.name} on {task.name}; everything is kept in {folder}")
     _say_references(chosen, policy, notice)
@@ -107,7 +112,7 @@ def train(
     before = _before(folder, chosen, policy, made, backend)
     for newest in checkpoint.found(folder)[-1:]:
         notice(f"going on from {newest.name}")
-    callback = Callbacks(callbacks)
+    callback = Callbacks([*callbacks, Live(notice), *told])
     callback.on_start({**facts, "out": str(folder)})
     try:
         state = loop.train(chosen, task, policy, backend, made, folder, callback)

@@ -70,6 +70,10 @@ class Train:
     ] = ""
     lora: Annotated[int, tyro.conf.arg(help="rank of low-rank adapters; 0 trains all weights")] = 0
     precision: Precision = ""
+    report_to: Annotated[
+        str,
+        said("trackers, joined by commas: tensorboard, wandb, mlflow, trackio", "NAMES", "none"),
+    ] = ""
     config: Config = ""
     json: Flag = False
     """print one JSON object at the end instead of tables"""
@@ -111,6 +115,7 @@ def run(words: list[str]) -> int:
             name=chosen.method.info.name,
             arguments=dict(chosen.texts),
             callbacks=[shown],
+            report_to=options.report_to,
             notice=shown.notice,
             **vars(options.settings),
         )
