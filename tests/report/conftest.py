@@ -5,9 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from anypo.backends.parquet import write_rows
+from tests.report.runs import completion, make
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 QUIET = (
@@ -71,3 +75,22 @@ def visit(browser: Any) -> Iterator[Callable[..., Tab]]:
     for context in contexts:
         context.close()
     assert [e for tab in tabs for e in tab.errors] == []
+
+
+@pytest.fixture(scope="session")
+def large(tmp_path_factory) -> Path:
+    """A run with 200 MB of completions: 100 iterations of 64 answers with 2000 tokens each."""
+    out = make(tmp_path_factory.mktemp("large") / "run", 100, 0, settings={"steps": 100})
+    words = [f" w{k:x}" for k in range(997)]
+    for step in range(1, 5):
+        rows = []
+        for i in range(64):
+            tokens = [words[(step * 131 + i * 17 + k * k) % 997] for k in range(2000)]
+            pull = [((step + i * k) % 1009 - 504) / 7919 for k in range(2000)]
+            text = "".join(tokens)
+            rows.append(completion(step, i, completion=text, tokens=tokens, gradient=pull))
+        write_rows(out / "completions" / f"step_{step:05d}.parquet", rows)
+    for step in range(5, 101):  # no two neighbours are alike
+        there = out / "completions" / f"step_{1 + step % 4:05d}.parquet"
+        shutil.copyfile(there, there.with_name(f"step_{step:05d}.parquet"))
+    return out

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import time
 from pathlib import Path
 
 import pytest
 
-from anypo.backends.parquet import write_rows
 from anypo.report.report import write_report
 from tests.report.runs import completion, facts, make, metrics
 
@@ -328,25 +326,6 @@ def test_ten_megabytes_in_one_line_leave_a_usable_page(visit, tmp_path):
 
 
 # ── size ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture(scope="session")
-def large(tmp_path_factory) -> Path:
-    """A run with 200 MB of completions: 100 iterations of 64 answers with 2000 tokens each."""
-    out = make(tmp_path_factory.mktemp("large") / "run", 100, 0, settings={"steps": 100})
-    words = [f" w{k:x}" for k in range(997)]
-    for step in range(1, 5):
-        rows = []
-        for i in range(64):
-            tokens = [words[(step * 131 + i * 17 + k * k) % 997] for k in range(2000)]
-            pull = [((step + i * k) % 1009 - 504) / 7919 for k in range(2000)]
-            text = "".join(tokens)
-            rows.append(completion(step, i, completion=text, tokens=tokens, gradient=pull))
-        write_rows(out / "completions" / f"step_{step:05d}.parquet", rows)
-    for step in range(5, 101):  # no two neighbours are alike
-        there = out / "completions" / f"step_{1 + step % 4:05d}.parquet"
-        shutil.copyfile(there, there.with_name(f"step_{step:05d}.parquet"))
-    return out
 
 
 def raw_size(out: Path) -> int:

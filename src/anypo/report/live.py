@@ -39,6 +39,9 @@ SHARE = 10
 STEPS = 12
 """Iterations out of which a live page takes its examples."""
 
+EVERY = 2.0
+"""Seconds after which a page asks for news."""
+
 PATIENCE = 120.0
 """Seconds without news after which a page says so; longer where iterations are longer."""
 
@@ -92,7 +95,10 @@ class Live:
         with self.drawing:
             now, started = self.signature(), time.monotonic()
             if not self.page or (now != self.stamp and started >= self.due):
-                self.page, self.stamp = rendered(load(self.out, most=STEPS), live=now), now
+                self.page, self.stamp = (
+                    rendered(load(self.out, most=STEPS), live={"stamp": now, "every": EVERY}),
+                    now,
+                )
                 self.due = time.monotonic() + SHARE * (time.monotonic() - started)
             return self.page
 

@@ -168,6 +168,7 @@ page.completions = (() => {
       return tr;
     }));
     controls(answer, size);
+    get("rows").dataset.step = place.step;
     [...body.rows].forEach(opener);
   }
 

@@ -1,6 +1,6 @@
 // A live page asks its server for news, and takes them in without moving what the reader looks at.
 if (page.data.live) (() => {
-  const EVERY = 2000;
+  const every = 1000 * page.data.every;
   const news = page.get("news");
   let stamp = page.data.stamp;
   const known = new Map();
@@ -52,10 +52,10 @@ if (page.data.live) (() => {
         const text = await (await fetch("page")).text();
         take(new DOMParser().parseFromString(text, "text/html"));
       }
-      setTimeout(look, EVERY);
+      setTimeout(look, every);
     } catch {
       say("lost", "the server is gone");
-      setTimeout(look, 3 * EVERY);
+      setTimeout(look, 3 * every);
     }
   }
   look();

@@ -66,8 +66,11 @@ def learning_curve(out: Path, png: Path) -> Path:
     return png
 
 
-def rendered(run: RunData, live: str = "") -> str:
-    """The page as text; a live one, with the stamp of what it shows, asks its server for news."""
+def rendered(run: RunData, live: Mapping[str, Any] | None = None) -> str:
+    """The page as text; a live one asks its server for news.
+
+    `live`: the `stamp` of what it shows, and `every` how many seconds it asks for another one.
+    """
     return _template().render(context(run, live))
 
 
@@ -101,14 +104,14 @@ def policy(live: bool = False) -> str:
     )
 
 
-def context(run: RunData, live: str = "") -> dict[str, Any]:
+def context(run: RunData, live: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Everything that the template shows."""
     drawn, constant = charts.drawn(run)
     shown = [{**vars(c), "svg": Markup(c.svg), "number": i} for i, c in enumerate(drawn)]
     prompts, head, tail = examples(run.completions)
     data: dict[str, Any] = {"live": bool(live), "charts": [c.cursor for c in drawn]}
     if live:
-        data |= {"steps": [], "stamp": live, "recorded": list(recorded(run.out))}
+        data |= {"steps": [], **live, "recorded": list(recorded(run.out))}
     else:
         data |= browsable(run.completions)
     return {
