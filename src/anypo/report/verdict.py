@@ -38,6 +38,11 @@ class Change:
         return "better" if low > 0 else "worse" if high < 0 else "unsure"
 
     @property
+    def difference(self) -> float:
+        """Last minus first."""
+        return self.after - self.before
+
+    @property
     def sentence(self) -> str:
         """What changed, from what to what, and between which bounds the change lies."""
         a, b = (self.said(x) for x in (self.before, self.after))
