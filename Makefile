@@ -53,7 +53,7 @@ bench: setup     ## how fast this machine is (POLICIES="tiny smollm2-135m")
 overhead: setup  ## what every recipe's arithmetic costs of an iteration of smollm2-135m
 	$(BIN)/python -m benchmarks.objective_arithmetic
 
-faithfulness: setup  ## docs/faithfulness.md and the package's own record, from the vectors
+faithfulness: setup  ## docs/faithfulness.md and the package's own record, from the vectors; translations
 	OMP_NUM_THREADS=1 $(BIN)/python -m pages
 
 docs: setup      ## the documentation, in site/

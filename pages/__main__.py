@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pages import coming_from
 from pages.faithfulness import ROOT, write
 
 if __name__ == "__main__":
-    for file in write():
+    for file in [*write(), *coming_from.write()]:
         print(f"written: {file.relative_to(ROOT)}")

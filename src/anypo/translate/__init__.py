@@ -132,10 +132,13 @@ def translation(source: Source, file: str = "", **run: int) -> Translation:
     values = {**defaults(known), **source.values}
     try:
         plan = _plan(source, values, given, run)
-        plan.recipe.check()
+        plan.recipe.check(file or "this configuration")
     except (TypeError, ValueError, KeyError) as error:
-        raise UsageError(f"a value is not of its kind: {error}") from None
+        raise UsageError(f"{file or 'it'} holds a value that is not of its kind: {error}") from None
     judge(plan, given, file)
+    for key in (g.key for g in source.given if isinstance(g.value, Unread)):
+        for option in (o for r in known if r.key == key for o in r.ours):
+            plan.options.pop(option.removeprefix("--").replace("-", "_"), None)
     expression, nearest_ = express(plan.recipe, plan.methods, plan.hints)
     shown = lines(source, plan, plan.recipe, plan.options)
     return Translation(

@@ -21,6 +21,9 @@ MEANS: dict[str, tuple[str, ...]] = {
 }
 """verl's names of means → levels."""
 
+OFF = 1e4
+"""A dual clip that no ratio reaches: people write a large number for none."""
+
 FORMS = {"kl": "k1", "mse": "k2", "low_var_kl": "k3"}
 """verl's names of estimators of the KL → those here."""
 
@@ -33,8 +36,9 @@ def mean(name: str, length: int = 0) -> Aggregate:
 
 
 def clip(low: float, high: float, dual: float | None = None) -> Clip:
-    """PPO's clip; below a ratio of 0 nothing is left to clip."""
-    return Clip(min(float(low), 1.0), float(high), float(dual or math.inf))
+    """PPO's clip; below a ratio of 0 nothing is left to clip, nor above `OFF` for a dual clip."""
+    bound = float(dual or math.inf)
+    return Clip(min(float(low), 1.0), float(high), bound if bound < OFF else math.inf)
 
 
 def divergence(beta: float, form: str = "k3", weighted: bool = False) -> tuple[Regularizer, ...]:

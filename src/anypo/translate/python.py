@@ -13,7 +13,20 @@ from anypo.translate.given import Given, Source, Unread
 CONFIGS = {"GRPOConfig": "grpo", "RLOOConfig": "rloo", "DPOConfig": "dpo", "SFTConfig": "sft"}
 TRAINERS = {f"{k.removesuffix('Config')}Trainer": v for k, v in CONFIGS.items()}
 AGENTS = {"PPO": "ppo", "A2C": "a2c"}
-POSITIONS = {"PPO": ("policy", "env"), "A2C": ("policy", "env"), "learn": ("total_timesteps",)}
+POSITIONS = {
+    "PPO": ("policy", "env"),
+    "A2C": ("policy", "env"),
+    "learn": ("total_timesteps",),
+    "GRPOTrainer": ("model", "reward_funcs", "args", "train_dataset"),
+    "RLOOTrainer": ("model", "reward_funcs", "args", "train_dataset"),
+    "DPOTrainer": ("model", "ref_model", "args"),
+    "SFTTrainer": ("model", "args"),
+    "GRPOConfig": ("output_dir",),
+    "RLOOConfig": ("output_dir",),
+    "DPOConfig": ("output_dir",),
+    "SFTConfig": ("output_dir",),
+}
+"""Call → the names of its first arguments."""
 LORA = "LoraConfig"
 
 ARITHMETIC = {
@@ -168,9 +181,10 @@ def _trl(module: Module, found: list[ast.Call], name: str, line: int) -> Source:
     given = module.keywords(main) if main in configs else []
     beside = [c for c in trainers if kinds[called(c)] == trainer]
     for call in beside[:1]:
+        placed = dict(zip(POSITIONS[called(call)], call.args))
+        nodes = {**placed, **{k.arg: k.value for k in call.keywords}}
         for g in module.keywords(call):
-            node = next((k.value for k in call.keywords if k.arg == g.key), None)
-            given += _of_trainer(module, g, node)
+            given += _of_trainer(module, g, nodes.get(g.key))
     return Source("trl", trainer, tuple(given))
 
 

@@ -82,12 +82,11 @@ def rows(library: str, trainer: str) -> tuple[Row, ...]:
 
 def find(known: Iterable[Row], key: str, value: Any) -> Row | None:
     """The row of a key and its value; a row `group.*` is about every key of the group."""
+    known = tuple(known)
     exact = [r for r in known if r.key == key]
     wide = [r for r in known if r.key.endswith(".*") and key.startswith(r.key[:-1])]
-    if not exact:  # the nearest group
-        longest = max((len(r.key) for r in wide), default=0)
-        exact = [r for r in wide if len(r.key) == longest]
-    return next((r for r in exact if r.fits(value)), exact[-1] if exact else None)
+    wide.sort(key=lambda r: -len(r.key))  # the nearest group first
+    return next((r for r in (*exact, *wide) if r.fits(value)), None)
 
 
 def defaults(known: Iterable[Row]) -> dict[str, Any]:

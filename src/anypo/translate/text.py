@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import yaml
@@ -148,6 +150,14 @@ def _trl_words(words: list[tuple[str, int, str]]) -> Source:
     return Source("trl", trainer, tuple(given))
 
 
+SUMS: dict[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,
+}
+
+
 class Script:
     """A shell script's words, with plain variables, arrays and sums filled in."""
 
@@ -164,8 +174,8 @@ class Script:
                 self.arrays.setdefault(array[1], []).extend(self._split(inner, line, shown))
                 continue
             for word, at, text in self._split(command, line, shown):
-                assigned = re.fullmatch(r"(\w+)=(.*)", word, re.DOTALL)
-                if assigned and word in command.split("\n")[0]:
+                assigned = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL)
+                if assigned and at == line and re.match(rf"\W*(export\s+)?{assigned[1]}=", text):
                     self.variables[assigned[1]] = assigned[2]
                 elif inside := re.fullmatch(r"\$\{(\w+)\[[@*]\]\}", word):
                     yield from self.arrays.get(inside[1], [(word, at, text)])
@@ -191,10 +201,11 @@ class Script:
     def _split(self, command: str, first: int, shown: list[str]) -> list[tuple[str, int, str]]:
         found = []
         for offset, line in enumerate(command.split("\n")):
+            plain_line = re.sub(r"\$\(\(((?:[^()]|\([^()]*\))+)\)\)", self._sum, line)
             try:
-                words = shlex.split(line, comments=True)
+                words = shlex.split(plain_line, comments=True)
             except ValueError:  # a quotation over several lines holds no override
-                words = line.split()
+                words = plain_line.split()
             text = line.strip().removesuffix("\\").strip()
             found += [(self._filled(w), first + offset, text) for w in words]
         return found
@@ -205,18 +216,23 @@ class Script:
 
         for _ in range(8):
             new = re.sub(r"\$\{(\w+)(?::?-([^}]*))?\}|\$(\w+)", variable, word)
-            new = re.sub(r"\$\(\(([\d\s+*/()-]+)\)\)", _sum, new)
             if new == word:
                 return new
             word = new
         return word
 
+    def _sum(self, m: re.Match[str]) -> str:
+        """An arithmetic expansion of whole numbers and of names that are such; else as it is."""
+        try:
+            return str(self._number(ast.parse(self._filled(m[1]).strip(), mode="eval").body))
+        except (SyntaxError, ValueError, KeyError, ZeroDivisionError):
+            return m[0]
 
-def _sum(m: re.Match[str]) -> str:
-    """An arithmetic expansion of whole numbers."""
-    parts = re.fullmatch(r"\s*\(*\s*(\d+)\s*([*/+-])\s*(\d+)\s*\)*\s*", m[1])
-    if not parts:
-        return m[0]
-    a, b = int(parts[1]), int(parts[3])
-    results = {"*": a * b, "/": a // b if b else 0, "+": a + b, "-": a - b}
-    return str(results[parts[2]])
+    def _number(self, node: ast.expr) -> int:
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            return node.value
+        if isinstance(node, ast.Name):
+            return int(self.variables[node.id])
+        if isinstance(node, ast.BinOp):
+            return SUMS[type(node.op)](self._number(node.left), self._number(node.right))
+        raise ValueError

@@ -118,7 +118,8 @@ class Translation:
         axes = {n.split(".")[0] for n in self.expression.overrides} | set(self.beyond)
         changes = {n: getattr(self.recipe, n) for n in (*AXES, "schedules") if n in axes}
         shown = "".join(f"    {n}={_code(v)},\n" for n, v in changes.items())
-        return f"{text}.but(\n{shown})"
+        code = f"{text}.but(\n{shown})"
+        return "\n".join([*_imports(changes, code), "", code])
 
     @property
     def json(self) -> dict[str, Any]:
@@ -154,18 +155,29 @@ def _code(value: Any) -> str:
         inner = ", ".join(map(_code, value))
         return f"({inner},)" if len(value) == 1 else f"({inner})"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{k!r}: {_code(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{_code(k)}: {_code(v)}" for k, v in value.items()) + "}"
     if not is_dataclass(value):
-        return "math.inf" if value == float("inf") else repr(value)
+        text = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+        return "math.inf" if value == float("inf") else text
     parts = [_code(getattr(value, f.name)) for f in fields(value)]
     if type(value) in INFIX:
         return f" {INFIX[type(value)]} ".join(parts)
     if isinstance(value, Mean):
         levels = ", ".join(f'"{level}"' for level in value.levels)
-        return f"Mean({levels}{'' if value.length == 'actual' else f', length={value.length!r}'})"
+        return (
+            f"Mean({levels}{'' if value.length == 'actual' else f', length={_code(value.length)}'})"
+        )
     plain = {f.name: f.default for f in fields(value)}
     named = [f"{k}={_code(v)}" for k, v in vars(value).items() if v != plain.get(k)]
     return f"{type(value).__name__}({', '.join(named)})"  # pyright: ignore
+
+
+def _imports(changes: Any, code: str) -> list[str]:
+    """What the code of some pieces imports."""
+    named = {v for v in leaves(changes).values() if isinstance(v, type) and v not in INFIX}
+    lines = {f"from {cls.__module__} import {cls.__name__}" for cls in named}
+    lines |= {"import math"} if "math.inf" in code else set()
+    return sorted({"import anypo", *lines}, key=lambda x: (x.startswith("from"), x))
 
 
 def lines(
@@ -195,7 +207,7 @@ def _line(
     row = find(known, given.key, given.value)
     verdict, remark = plan.notes.get(given.key, (row.verdict, row.remark) if row else ("", ""))
     if isinstance(given.value, Unread):
-        text = "an expression: its value is known when it runs"
+        text = "its value is known when it runs; the command goes without it"
         return Line(given.line, source, "unread", "", text)
     if row is None:
         return Line(given.line, source, "unknown", "", "look it up in that library's manual")
@@ -224,14 +236,19 @@ def _ours(name: str, recipe: Recipe, options: Mapping[str, Any]) -> str:
         value = options.get(name[2:].replace("-", "_"))
         return "" if value is None else f"{name} {written(value)}"
     found = leaves(recipe)
-    if name in found and not isinstance(found[name], type):
-        return f"{name} {written(found[name]) or '()'}"
-    inside = {k: v for k, v in found.items() if k == name or k.startswith(f"{name}.")}
-    classes = [v.__name__ for v in inside.values() if isinstance(v, type)]
-    if not classes:
-        deep = [(k, v) for k, v in found.items() if k.split(".")[-1] == name]
-        return "; ".join(f"{k} {written(v)}" for k, v in deep[:2])
-    return f"{name} {_code(_at(recipe, name))}"
+    if name[0].isupper():
+        paths = [k for k, v in found.items() if isinstance(v, type) and v.__name__ == name]
+        return "; ".join(f"{k} {_code(_at(recipe, k))}" for k in paths) or f"no {name}"
+    path = name if name in found else _deep(found, name.split(".")[-1])
+    if path in found and not isinstance(found[path], type):
+        return f"{path} {written(found[path]) or '()'}"
+    inside = any(k == name or k.startswith(f"{name}.") for k in found)
+    return f"{name} {_code(_at(recipe, name))}" if inside else ""
+
+
+def _deep(found: Mapping[str, Any], field: str) -> str:
+    """Where a field is, whatever piece has it."""
+    return next((k for k in found if k.split(".")[-1] == field), "")
 
 
 def _at(recipe: Recipe, path: str) -> Any:

@@ -36,6 +36,16 @@ METHODS = (
 LOSS = "actor.policy_loss."
 """Where the surrogate's own numbers are."""
 
+UNREAD = {
+    "gspo": "clip_ratio_c",
+    "cispo": "clip_ratio_c",
+    "geo_mean": "clip_ratio_c loss_agg_mode",
+    "gpg": "clip_ratio_low clip_ratio_high clip_ratio_c",
+    "clip_cov": "clip_ratio_c",
+    "kl_cov": "clip_ratio_low clip_ratio_high clip_ratio_c",
+}
+"""Loss → keys that are without effect on it."""
+
 ROUNDS = 10
 """Most requests for one batch where verl has no limit."""
 
@@ -51,6 +61,9 @@ def plan(values: Mapping[str, Any], given: Mapping[str, Any], **run: int) -> Pla
     mode = str(values["actor.policy_loss.loss_mode"])
     estimator = str(values["algorithm.adv_estimator"])
     ratio, surrogate = _loss(mode, values)
+    if mode in UNREAD:
+        for key in UNREAD[mode].split():
+            made.say(f"actor.{key}", f"the loss {mode} does not read it, there and here", "idle")
     aggregate = mean(str(values["actor.loss_agg_mode"]), _factor(values))
     aggregate = gmpo().aggregate if mode == "geo_mean" else aggregate
     made.recipe = Recipe(
@@ -87,8 +100,6 @@ def _credit(estimator: str, values: Mapping[str, Any], made: Plan) -> Advantage:
     if estimator == "remax":
         return Versus("greedy")
     if estimator == "gpg":
-        text = "advantages are times samples ÷ samples with a reward there; see gpg for that factor"
-        made.say("algorithm.adv_estimator", text)
         return Baseline()
     scaled = values["algorithm.norm_adv_by_std_in_grpo"] is True
     return Baseline("traj", "group", scale="std" if scaled else "off")
@@ -182,6 +193,7 @@ def _hints(values: Mapping[str, Any], group: int, recipe: Recipe) -> dict[str, A
     hints = {"clip_low": low, "clip_high": high, "log_clip_low": low, "log_clip_high": high}
     hints |= {"low": low, "high": high, "ratio_cap": dual, "trust": "logp_old", "overlong": 0.0}
     hints |= {"group": group, "clip": low, "dual_clip": dual, "divergence": "binary_kl"}
+    hints |= {"entropy_coef": float(values["actor.entropy_coeff"] or 0)}
     hints |= {"beta": 0.0, "gamma": float(values["algorithm.gamma"])}
     hints |= {"lam": float(values["algorithm.lam"]), "epochs": update.epochs}  # pyright: ignore
     hints |= {"minibatches": update.minibatches_per_epoch}  # pyright: ignore
