@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ def load(kind: Any, place: str, source: str) -> tuple[Any, Any]:
     Parameters: `kind` (a class of transformers such as `AutoModelForSequenceClassification`),
     `place` (from where), `source` (what the user wrote, for errors).
     """
+    from safetensors import SafetensorError
     from transformers import AutoTokenizer
     from transformers.utils import logging
 
@@ -59,7 +61,7 @@ def load(kind: Any, place: str, source: str) -> tuple[Any, Any]:
         options = {"dtype": torch.float32, "use_safetensors": True}
         model, facts = kind.from_pretrained(place, output_loading_info=True, **options)
         tokenizer = AutoTokenizer.from_pretrained(place)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UsageError(
             f"the reward model {source!r} cannot be loaded ({reason}): name a folder with a "
@@ -100,11 +102,43 @@ def encoded(tokenizer: Any, prompt: Prompt, completion: str) -> list[int]:
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         whole = [*messages, {"role": "assistant", "content": completion}]
         return list(tokenizer.apply_chat_template(whole, tokenize=True, return_dict=False))
-    said = prompt if isinstance(prompt, str) else "\n".join(m["content"] for m in prompt)
+    said = _said(prompt)
     if tokenizer.cls_token_id is not None and tokenizer.sep_token_id is not None:
         return list(tokenizer(said, completion)["input_ids"])
     rest = tokenizer(completion, add_special_tokens=False)["input_ids"]
     return [*tokenizer(said)["input_ids"], *rest]
+
+
+def asked(tokenizer: Any, prompt: Prompt) -> list[int]:
+    """Token ids of a prompt, up to where its answer begins."""
+    if tokenizer.chat_template:
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        options = {"add_generation_prompt": True, "tokenize": True, "return_dict": False}
+        return list(tokenizer.apply_chat_template(messages, **options))
+    return list(tokenizer(_said(prompt))["input_ids"])
+
+
+def _said(prompt: Prompt) -> str:
+    return prompt if isinstance(prompt, str) else "\n".join(m["content"] for m in prompt)
+
+
+def logits(model: Any, ids: Sequence[Sequence[int]], size: int) -> list[float]:
+    """The first output of a sequence classifier for rows of token ids, `size` at a time.
+
+    NaN for an empty row, and for one that is longer than the model reads.
+    """
+    out = [math.nan] * len(ids)
+    fits = [i for i, row in enumerate(ids) if 0 < len(row) <= longest(model)]
+    pad = model.config.get_text_config().pad_token_id
+    size = 1 if pad is None else size  # without padding there is no rule for several
+    for part in batches([ids[i] for i in fits], size):
+        chosen = [fits[k] for k in part]
+        inputs = padded([ids[i] for i in chosen], pad or 0, model.device)
+        with torch.no_grad():
+            found = model(**inputs).logits[:, 0].double().tolist()
+        for i, value in zip(chosen, found):
+            out[i] = value
+    return out
 
 
 def batches(rows: Sequence[Sequence[int]], size: int) -> Iterator[list[int]]:

@@ -160,18 +160,23 @@ def _file(text: str, seconds: float, part: Part) -> Source:
 def _made(head: str, options: dict[str, Any], timeout: float) -> Source:
     make = _resolved(MADE[head])
     takes = inspect.signature(make).parameters
-    if timeout and "timeout" in takes:
+    any_name = any(p.kind is p.VAR_KEYWORD for p in takes.values())
+    if timeout and ("timeout" in takes or any_name):
         options.setdefault("timeout", timeout)
-    for name in options:
+    for name in () if any_name else options:
         if name not in takes:
             near = nearest(name, takes) or f"; it takes {', '.join(takes)}"
             raise UsageError(f"the reward {head} has no option {name!r}{near}")
-    missing = [n for n, p in takes.items() if p.default is p.empty and n not in options]
+    missing = [n for n, p in takes.items() if _needed(p) and n not in options]
     if missing:
         how = f"write {head}:{missing[0].upper()}" if ARGUMENT.get(head) == missing[0] else ""
         cure = how or f"give it {missing[0]}, as in {{reward: {head}, {missing[0]}: …}}"
         raise UsageError(f"the reward {head} needs {missing[0]}: {cure}")
     return make(**options)
+
+
+def _needed(parameter: inspect.Parameter) -> bool:
+    return parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
 
 
 def _resolved(place: str) -> Callable[..., Source]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import math
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,22 +68,7 @@ class RewardModel:
         """The logit of each completion, NaN for one that does not fit."""
         pairs = zip(prompts, completions, strict=True)
         ids = [classifier.encoded(self.tokenizer, p, c) for p, c in pairs]
-        return self.logits(ids)
-
-    def logits(self, ids: Sequence[Sequence[int]]) -> list[float]:
-        """The logit of each row of token ids."""
-        out = [math.nan] * len(ids)
-        fits = [i for i, row in enumerate(ids) if 0 < len(row) <= classifier.longest(self.model)]
-        pad = self.model.config.get_text_config().pad_token_id
-        size = 1 if pad is None else self.batch  # without padding there is no rule for several
-        for part in classifier.batches([ids[i] for i in fits], size):
-            chosen = [fits[k] for k in part]
-            inputs = classifier.padded([ids[i] for i in chosen], pad or 0, self.model.device)
-            with torch.no_grad():
-                found = self.model(**inputs).logits[:, 0].double().tolist()
-            for i, value in zip(chosen, found):
-                out[i] = value
-        return out
+        return classifier.logits(self.model, ids, self.batch)
 
 
 # ── writing one ──────────────────────────────────────────────────────────────────────────────────
@@ -92,10 +77,11 @@ class RewardModel:
 def save_reward_model(policy: Any, head: nn.Module, folder: Path) -> None:
     """Write a language policy and its reward head as a sequence classifier with its tokenizer.
 
-    Whoever renders a conversation by the tokenizer's chat template and asks the model, as every
-    user of transformers does, reads the state on which the head was trained: the template is cut
-    after the token that ends the answer, and this token is called padding, so that the last one
-    before it is read. A bias of the head is left out: a constant changes no preference.
+    Whoever renders a conversation by the tokenizer's chat template and asks the model, as users of
+    transformers and of vLLM do, reads the state on which the head was trained: the template is cut
+    before the token that ends the answer, and this token is called padding, so that it is not read
+    either where text without a template ends with it. A bias of the head is left out: a constant
+    changes no preference.
 
     Raises `UsageError` for an architecture without a classifier.
     """
@@ -122,6 +108,9 @@ def save_reward_model(policy: Any, head: nn.Module, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
+SAMPLE = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+
+
 def _merged(policy: Any) -> Any:
     """The policy's causal model, an adapter's weights added to a copy."""
     if not policy.lora:
@@ -134,13 +123,15 @@ def _tokenizer(policy: Any) -> tuple[Any, int]:
     tokenizer = copy.deepcopy(policy.tokenizer)
     end = tokenizer.eos_token_id if tokenizer.eos_token_id in policy.ends else min(policy.ends)
     if tokenizer.chat_template:
-        cut = "{% set said %}" + tokenizer.chat_template + "{% endset %}{{ said.rstrip() }}"
-        sample = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-        wanted = tokenizer.apply_chat_template(sample, tokenize=False).rstrip()
-        tokenizer.chat_template = cut
-        if tokenizer.apply_chat_template(sample, tokenize=False) != wanted:
-            tokenizer.chat_template = policy.tokenizer.chat_template
-        last = tokenizer.apply_chat_template(sample, tokenize=True, return_dict=False)[-1]
+        whole = str(tokenizer.apply_chat_template(SAMPLE, tokenize=False)).rstrip()
+        last = tokenizer(whole, add_special_tokens=False)["input_ids"][-1]
         end = last if last in tokenizer.all_special_ids else end
+        word = tokenizer.convert_ids_to_tokens(end)
+        cut = "{{ said.rstrip().removesuffix(" + json.dumps(word) + ") }}"
+        written = tokenizer.chat_template
+        tokenizer.chat_template = "{% set said %}" + written + "{% endset %}" + cut
+        said = tokenizer.apply_chat_template(SAMPLE, tokenize=False)
+        if said != whole.removesuffix(word):  # a template that cannot stand in another
+            tokenizer.chat_template = written
     tokenizer.pad_token = tokenizer.convert_ids_to_tokens(end)
     return tokenizer, end

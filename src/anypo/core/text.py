@@ -34,3 +34,8 @@ def script_json(value: Any) -> str:
     for c in "<>&":
         text = text.replace(c, f"\\u{ord(c):04x}")
     return text
+
+
+def sendable(text: str) -> str:
+    """Text that UTF-8 can hold: a lone surrogate becomes a question mark."""
+    return text.encode("utf-8", "replace").decode()
