@@ -224,6 +224,15 @@ def test_a_token_that_reaches_across_is_cut_where_a_sampler_begins():
     assert bare.encode("x", "ab").sequences[0].tolist() == [8 + ord("x") - 32, 7, 2]
 
 
+def test_an_answer_is_cut_as_it_stands_behind_the_prompt():
+    """Alone, its first letter would begin a text, which this kind of tokenizer marks by a blank."""
+    model = policy("")
+    inner = model.tokenizer.backend_tokenizer
+    inner.pre_tokenizer = pre_tokenizers.Metaspace(replacement=" ", prepend_scheme="first")
+    assert model.tokenizer.tokenize("Yes") == [" ", "Y", "e", "s"]
+    assert spoken(model.encode("Hi?", "Yes"), model) == ["Yes<eos>"]
+
+
 def test_history_that_is_rewritten_is_read_as_it_was_when_a_turn_was_said():
     """Two inputs: the first turn with its thought, the second after the first without it."""
     model = policy(THINKS)

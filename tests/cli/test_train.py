@@ -225,6 +225,16 @@ def test_a_plain_line_has_the_numbers_of_its_iteration():
     assert "tokens/s 200" in second
 
 
+def test_a_run_on_demonstrations_shows_likelihoods_in_place_of_rewards():
+    shown = Progress(console(io.StringIO()), "sft", 10)
+    row = {"step": 1, "reward": 1.0, "reward_std": 0.0, "nll": 1.25, "held_out/nll": 2.5}
+    facts = shown.facts({**row, "step_time": 1.0})
+    assert (facts["nll"], facts["held out"], facts.get("reward")) == ("1.250", "2.500", None)
+    assert shown.curve == [1.25]
+    pairs = shown.facts({**row, "reward": 0.5, "reward_std": 0.5, "step": 2, "step_time": 1.0})
+    assert "nll" not in pairs and pairs["reward"] == "0.500"
+
+
 def test_a_resumed_run_guesses_no_speed():
     shown = Progress(console(io.StringIO()), "grpo", 10)
     row = {"step": 5, "reward": 0.0, "step_time": 1.0, "num_tokens": 900}

@@ -65,6 +65,8 @@ def test_a_condition_is_read():
         ({"stall": 2}, {"held_out__accuracy": (0.2, 0.5, None, 0.4)}, ""),
         ({"stall": 2}, {"held_out__accuracy": (0.2, 0.3, 0.4, 0.5), "reward": (9, 1, 1, 1)}, ""),
         ({"stall": 3}, {"reward": (9, 1, 1, 1)}, "reward was best 3"),
+        ({"stall": 2}, {"held_out__nll": (3, 2, 2.5, 2.1)}, "nll was best 2 measurements ago (2)"),
+        ({"stall": 2}, {"held_out__nll": (3, 2, 1, 0.5), "reward": (1, 1, 1, 1)}, ""),
     ],
 )
 def test_what_ends_a_run(settings, columns, said):
