@@ -1,6 +1,7 @@
 """The public calls: `methods`, `recipe`, `train`, `evaluate`."""
 
 from anypo.api.evaluate import evaluate
+from anypo.api.export import export
 from anypo.api.generate import generate, load_policy
 from anypo.api.harness import Metric, harness
 from anypo.api.names import ACRONYMS, Namesake, find, load_recipe, methods, namesakes, recipe
@@ -17,6 +18,7 @@ __all__ = [
     "claim",
     "describe",
     "evaluate",
+    "export",
     "find",
     "generate",
     "harness",

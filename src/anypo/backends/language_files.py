@@ -96,4 +96,6 @@ def load_adapter(peft_model: Any, folder: Path) -> None:
     """Read the weights of a LoRA adapter back, in place and strictly."""
     from peft.utils import get_peft_model_state_dict
 
-    fill(get_peft_model_state_dict(peft_model), read(folder, ADAPTER), folder)
+    # peft would otherwise ask the hub whether the embeddings of the base model were changed
+    own = get_peft_model_state_dict(peft_model, save_embedding_layers=False)
+    fill(own, read(folder, ADAPTER), folder)

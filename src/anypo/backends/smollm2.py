@@ -55,6 +55,13 @@ def folder() -> Path:
     return check(target)
 
 
+def source() -> str:
+    """Where the cached weights came from; empty where there are none."""
+    root = Path(os.environ.get("ANYPO_CACHE", "~/.cache/anypo")).expanduser()
+    record = root / NAME / RECORD
+    return str(json.loads(record.read_text("utf-8"))["source"]) if record.is_file() else ""
+
+
 def check(target: Path) -> Path:
     """The folder itself, if its weights have the checksum that they were written with."""
     weights, record = target / "model.safetensors", target / RECORD

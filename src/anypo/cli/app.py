@@ -17,6 +17,7 @@ COMMANDS = {
     "train": "improve a policy on a task; without arguments: the demonstration",
     "evaluate": "a policy on questions, by greedy answers and samples, with 95 % intervals",
     "generate": "what a policy answers to a prompt",
+    "export": "a run's policy for other software to load, with a model card",
     "methods": "what there is, filtered by axis, piece or domain",
     "show": "one method: its equations, its pieces, every field, its source",
     "diff": "the fields in which two methods differ, and what that does to gradients",
