@@ -39,6 +39,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "rank_grpo": {"marker": "x"},
     "blockwise_advantage": {"marker": "x", "group": 8},
     "swap": {"marker": "x"},
+    "grpo_process": {"marker": "x"},
     "future_reward_subset": {"group": 8, "k": 4},
 }
 """Arguments that suit a model of 80 000 weights; what is not named keeps the paper's value."""

@@ -17,8 +17,9 @@ def task(binary: bool = False) -> Problems:
     The facts of an answer are what a judge could say of it: `process` (the share of vowels, also
     where the answer is not right), `flawed` (an `o` among the vowels), `cluster` (how many vowels),
     `construction` (an `e` is there), and lists over the parts of an answer between its `x`:
-    `parts`, `hits` (a vowel in it), `stratum`, `importance`. Its thought ends with the first `x`
-    (`think_end`, `think_length`) and could have ended after its first vowel (`valid_length`).
+    `parts`, `steps`, `hits` (a vowel in it), `stratum`, `importance`. Its thought ends with the
+    first `x` (`think_end`, `think_length`) and could have ended after its first vowel
+    (`valid_length`).
     """
     plain = vowels()
 
@@ -42,6 +43,7 @@ def facts(text: str, share: float) -> dict[str, Any]:
         "cluster": round(share * HORIZON),
         "construction": "e" in text,
         "parts": parts,
+        "steps": parts,
         "hits": [float(p > 0) for p in parts],
         "stratum": float(parts[0] > 0),
         "importance": parts,

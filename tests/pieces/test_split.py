@@ -103,6 +103,12 @@ def test_segments_survive_several_requests():
     [
         (["a", "\n", "b", "\n"], "\n", [(0, False), (0, True), (1, False), (1, True)]),
         (["a\nb", "c", ""], "\n", [(0, False), (1, False), (1, True)]),
+        (
+            ["a", "\n", "b", "\n", ""],
+            "\n",
+            [(0, False), (0, True), (1, False), (1, True), (1, True)],
+        ),
+        ([""], "\n", [(0, True)]),
         (["x", "\n", "\n", "y"], "\n\n", [(0, False), (0, True), (0, True), (1, False)]),
         (["<a", "ns", "> 4", "2"], "<ans>", [(0, True), (0, True), (0, False), (1, False)]),
         (["\n\n", "b"], "\n", [(0, True), (2, False)]),

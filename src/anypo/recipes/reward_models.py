@@ -1,4 +1,4 @@
-"""Reward models: what scores answers, learned from which of two was preferred."""
+"""Reward models, learned from which of two answers was preferred, and rewards of every step."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from anypo.core.method import method
 from anypo.core.neutral import Groups, Mean
 from anypo.core.recipe import Recipe
 from anypo.pieces.advantage.baseline import Baseline
+from anypo.pieces.advantage.onward import Onward
 from anypo.pieces.ratio.worth import Worth
+from anypo.pieces.reward.place import Place
+from anypo.pieces.sampling.split import Split
 from anypo.pieces.surrogate.regression import Preference
+from anypo.recipes.group_relative import grpo
 
 
 @method(
@@ -34,4 +38,27 @@ def bradley_terry(smoothing: float = 0.0) -> Recipe:
         ratio=Worth(),
         surrogate=Preference(1.0, smoothing, margin="" if smoothing else "margin"),
         aggregate=Mean("step", "traj", "group", "batch"),
+    )
+
+
+@method(paper="2402.03300", title="GRPO with process supervision", aliases=("grpo_ps",))
+def grpo_process(
+    group: int = 8, clip: float = 0.2, beta: float = 0.04, eps: float = 1e-6, marker: str = "\n"
+) -> Recipe:
+    """GRPO whose rewards stand at the end of every step: a token earns what is still to come.
+
+    `r̃_ik = (r_ik − mean R)/(std R + eps)`, R the rewards of all steps of the group's answers;
+    `A_it = Σ_{k: step k ends at t or later} r̃_ik`. Clip, mean and KL of `grpo`.
+
+    Parameters: `group` (8), `clip` (0.2), `beta` (0.04), `eps` (1e-6) as in `grpo`, `marker` (text
+    at the end of a step, a line break). A reward reports `steps`, a number for each step of the
+    answer, as a process model does (`--reward process:FOLDER`).
+    Deviations: the paper does not say how steps are cut, nor whether the outcome counts as well;
+    here the steps' rewards alone do, and the standard deviation divides by k − 1, as in `grpo`.
+    Reference: 2402.03300, section 4.1.3.
+    """
+    return grpo(group, clip, beta).but(
+        sampling=Groups(group) >> Split(marker),
+        reward=(Place("steps"),),
+        advantage=Baseline("segment", "group", scale="std", eps=eps) >> Onward(),
     )

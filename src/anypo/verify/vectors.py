@@ -79,6 +79,7 @@ FACTS = {
     "hits": "hits",
     "block_rewards": "parts",
     "margin": "margin",
+    "step_rewards": "steps",
 }
 """Inputs that a reward reports of a trajectory → the name under which pieces read them."""
 

@@ -88,10 +88,14 @@ def stages(texts: list[str], marker: str) -> list[tuple[int, bool]]:
     whole = "".join(texts)
     spans = [m.span() for m in re.finditer(re.escape(marker), whole)]
     ends, inside = [end for _, end in spans], [False] * len(whole)
+    final = bisect_right(ends, len(whole) - 1)  # what ends an answer has no text of its own
     for start, end in spans:
         inside[start:end] = [True] * (end - start)
     bounds = [0, *accumulate(len(text) for text in texts)]
-    return [(bisect_right(ends, start), all(inside[start:end])) for start, end in pairwise(bounds)]
+    return [
+        (min(bisect_right(ends, start), final), all(inside[start:end]))
+        for start, end in pairwise(bounds)
+    ]
 
 
 def _bare(batch: Batch, held: Tensor) -> Batch:
