@@ -174,14 +174,18 @@ def svg(name: str, draw: Callable[[Axes], None]) -> str:
 
 
 def plotted(
-    name: str, draw: Callable[[Axes], None], span: tuple[float, float] | None = None
+    name: str,
+    draw: Callable[[Axes], None],
+    span: tuple[float, float] | None = None,
+    size: tuple[float, float] = (4.0, 2.1),
 ) -> tuple[str, dict[str, Any]]:
     """The SVG, and where its axes lie: `box` (left, top, right, bottom), `x`, `y`, `log`.
 
-    `span`: the iterations from and to which its axis goes, those of the curve if not given.
+    `span`: the iterations from and to which its axis goes, those of the curve if not given; `size`:
+    width and height in inches.
     """
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
-        figure = Figure(figsize=(4.0, 2.1), layout="constrained")
+        figure = Figure(figsize=size, layout="constrained")
         figure.patch.set_alpha(0)
         axes: Any = figure.subplots()
         axes.patch.set_alpha(0)
