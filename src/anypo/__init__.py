@@ -18,17 +18,27 @@ if TYPE_CHECKING:
         recipe,
         train,
     )
+    from anypo.backends.judge import Judge
+    from anypo.backends.process_model import ProcessModel
+    from anypo.backends.reward_model import RewardModel
+    from anypo.backends.reward_server import RewardServer
     from anypo.core.errors import UsageError
     from anypo.core.method import method
     from anypo.core.recipe import Objective, Recipe
     from anypo.engine.callbacks import Callback
+    from anypo.tasks.rewards import Part
     from anypo.translate import from_sb3, from_trl, from_verl
 
 __version__ = "0.1.0"
 __all__ = [
     "Callback",
+    "Judge",
     "Objective",
+    "Part",
+    "ProcessModel",
     "Recipe",
+    "RewardModel",
+    "RewardServer",
     "Run",
     "Scores",
     "UsageError",
@@ -48,8 +58,13 @@ __all__ = [
 
 _HOMES = {
     "Callback": "anypo.engine.callbacks",
+    "Judge": "anypo.backends.judge",
     "Objective": "anypo.core.recipe",
+    "Part": "anypo.tasks.rewards",
+    "ProcessModel": "anypo.backends.process_model",
     "Recipe": "anypo.core.recipe",
+    "RewardModel": "anypo.backends.reward_model",
+    "RewardServer": "anypo.backends.reward_server",
     "Run": "anypo.api",
     "Scores": "anypo.api",
     "UsageError": "anypo.core.errors",
