@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from anypo.cli import main
+from anypo.cli import main, results
 from anypo.cli.progress import Progress, clock, sparkline
-from anypo.cli.results import accuracy, ends
+from anypo.cli.results import accuracy, accuracy_rows, ends
 from anypo.cli.screen import console
 
 ROOT = Path(__file__).parents[2]
@@ -269,3 +269,13 @@ def test_accuracy_has_its_wilson_interval():
 def test_ends_are_the_first_and_the_last_known_values():
     rows = [{"reward": 1.0}, {"reward": None}, {"reward": 3.0, "rollout/ep_rew_mean": 2.0}]
     assert ends(rows) == {"reward": (1.0, 3.0), "rollout/ep_rew_mean": (2.0, 2.0)}
+
+
+def test_given_answers_are_not_said_to_be_sampled():
+    rows = [{"reward": 0.5, "nll": 3.0, "accuracy": 0.4}, {"reward": 0.5, "nll": 2.0}]
+    assert ends(rows) == {"accuracy": (0.4, 0.4), "nll": (3.0, 2.0)}
+    after = {"held_out/correct": 3, "held_out/total": 4}
+    shown = accuracy_rows({"before": after, "after": after}, results.PAIRS)
+    assert [row[0] for row in shown] == ["pairs held out"]
+    sampled = [{"reward": 0.5, "nll": 3.0, "entropy": 1.0}]  # imitation beside sampling
+    assert ends(sampled) == {"reward": (0.5, 0.5)}

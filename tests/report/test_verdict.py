@@ -85,6 +85,8 @@ def test_what_was_practised_is_not_what_was_learned(tmp_path):
     said = judged(tmp_path, counts(5, 20), counts(8, 20), rows)
     assert (said.tone, said.head) == ("unsure", "Better at what it practised, uncertain beyond")
     assert "(first 5 iterations) to 0.85 (last 5)" in said.sentences[1]
+    said = judged(tmp_path, counts(15, 20), counts(2, 20), rows)
+    assert (said.tone, said.head) == ("worse", "Better at what it practised, worse beyond")
 
 
 def test_the_return_of_finished_episodes_goes_before_the_reward(tmp_path):

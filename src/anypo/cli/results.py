@@ -11,6 +11,8 @@ from anypo.engine.metrics import interval
 
 SIDES = {"seen": "questions seen in training", "held_out": "questions held out"}
 TITLE = "Greedy exact-answer accuracy, with 95 % intervals"
+PAIRS = {"seen": "pairs seen in training", "held_out": "pairs held out"}
+TOLD_APART = "Pairs in which the better answer scores higher, with 95 % intervals"
 DEMONSTRATIONS = {"seen": "answers seen in training", "held_out": "answers held out"}
 LIKELY = "How likely the given answers are, token by token"
 LIKELIHOOD = {
@@ -32,15 +34,17 @@ def print_run(run: Any, as_json: bool) -> None:
         return
     screen = console(sys.stdout)
     screen.print()
-    sides = ("", "before", "after")
-    if shown := accuracy_rows(run.scores):
-        screen.print(table(sides, shown, TITLE, right=sides[1:]))
+    sides, given = ("", "before", "after"), given_answers(rows)
+    if shown := accuracy_rows(run.scores, PAIRS if given else SIDES):
+        title = TOLD_APART if given else TITLE
+        screen.print(table(sides, shown, title, right=sides[1:]))
     elif shown := likelihood_rows(run.scores):
         screen.print(table(sides, shown, LIKELY, right=sides[1:]))
     else:
         first = [(name, f"{a:.3f}", f"{b:.3f}") for name, (a, b) in ends(rows).items()]
         columns = ("", "first iteration", "last iteration")
-        screen.print(table(columns, first, "Sampled by the policy of then", right=columns[1:]))
+        title = "On the data's answers" if given else "Sampled by the policy of then"
+        screen.print(table(columns, first, title, right=columns[1:]))
     spent = f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.0f} seconds"
     screen.print(cell(f"{steps} iteration{'s' * (steps != 1)}, {spent} of training"))
     screen.print(cell(f"everything: {run.out}"), soft_wrap=True)
@@ -64,10 +68,17 @@ def _shown(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}" if value >= 1000 else f"{value:.3f}"
 
 
-def accuracy_rows(scores: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
+def accuracy_rows(
+    scores: Mapping[str, Mapping[str, Any]], named: Mapping[str, str] = SIDES
+) -> list[tuple[str, ...]]:
     """One row per side of the questions: before and after."""
-    sides = [s for s in SIDES if f"{s}/total" in scores.get("after", {})]
-    return [(SIDES[s], *(accuracy(scores[when], s) for when in ("before", "after"))) for s in sides]
+    sides = [s for s in named if f"{s}/total" in scores.get("after", {})]
+    return [(named[s], *(accuracy(scores[when], s) for when in ("before", "after"))) for s in sides]
+
+
+def given_answers(rows: list[dict[str, Any]]) -> bool:
+    """Whether a run's answers are its data's: then nothing was sampled that has an entropy."""
+    return any("nll" in row for row in rows) and not any("entropy" in row for row in rows)
 
 
 def accuracy(scores: Mapping[str, Any], side: str) -> str:
@@ -79,7 +90,11 @@ def accuracy(scores: Mapping[str, Any], side: str) -> str:
 
 
 def ends(rows: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
-    """Rewards of the first and the last iteration, under the names of the metrics."""
-    names = [n for n in ("reward", "rollout/ep_rew_mean") if any(n in row for row in rows)]
+    """Outcomes of the first and the last iteration, under the names of the metrics.
+
+    Rewards; of given answers, whose rewards are the data's, how well they are known or told apart.
+    """
+    wanted = ("accuracy", "nll") if given_answers(rows) else ("reward", "rollout/ep_rew_mean")
+    names = [n for n in wanted if any(n in row for row in rows)]
     known = {n: [row[n] for row in rows if row.get(n) is not None] for n in names}
     return {n: (values[0], values[-1]) for n, values in known.items() if values}

@@ -47,10 +47,7 @@ def update_metrics(objective: Objective, batch: Batch) -> dict[str, float]:
     with torch.no_grad():
         out = {"loss": float(objective.loss(batch))}
         if "logp" in objective.ratio.needs:  # else a head stands where a ratio would
-            log_ratio = objective.ratio(batch)
-            out |= {"ratio/max": float(log_ratio.exp().max())}
-            out["ratio/min"] = float(log_ratio.exp().min())
-            out["ratio/capped"] = float((log_ratio.abs() >= 20).double().mean())
+            out |= ratios(objective.ratio(batch))
         if compares(objective) and len(gaps := margins(objective, batch)):
             out |= {"accuracy": float((gaps > 0).double().mean()), "margin": float(gaps.mean())}
         for piece in objective.regularize:
@@ -78,6 +75,15 @@ def update_metrics(objective: Objective, batch: Batch) -> dict[str, float]:
     if math.isfinite(clipped):
         out |= {"clip_ratio/region_mean": clipped, "clip_ratio/dual_mean": dual}
     return out
+
+
+def ratios(log_ratio: Tensor) -> dict[str, float]:
+    """Extremes of the ratios, those that 5 and 95 of 100 steps do not exceed, and capped ones."""
+    ordered = log_ratio.double().sort().values
+    last = len(ordered) - 1
+    places = {"min": 0, "p05": round(0.05 * last), "p95": round(0.95 * last), "max": last}
+    found = {f"ratio/{name}": float(ordered[k].exp()) for name, k in places.items()}
+    return {**found, "ratio/capped": float((log_ratio.abs() >= 20).double().mean())}
 
 
 def _units(batch: Batch, x: Tensor, level: str) -> Tensor:

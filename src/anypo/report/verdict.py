@@ -97,8 +97,8 @@ def _judged(beyond: Change | None, found: list[Change]) -> tuple[str, str]:
     if beyond and beyond is not certain[0] and tone == "better":  # measured, but without interval
         learned = beyond.better * beyond.difference > 0
         return ("better", HEADS["better"]) if learned else ("unsure", OVERFITTED)
-    if beyond and tone == "unsure" and any(c.tone == "better" for c in certain[1:]):
-        return tone, PRACTISED
+    if beyond and tone != "better" and any(c.tone == "better" for c in certain[1:]):
+        return tone, PRACTISED if tone == "unsure" else OVERFITTED
     return tone, HEADS[tone]
 
 
