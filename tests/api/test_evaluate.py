@@ -17,7 +17,7 @@ from anypo.core.errors import UsageError
 from anypo.core.score import Score
 from anypo.engine.metrics import interval
 from anypo.policies.policy import Completion
-from anypo.tasks.task import Demonstrations, Problems, each, exact_answer
+from anypo.tasks.task import Demonstrations, Preferences, Problems, each, exact_answer
 
 ROWS = tuple({"prompt": q, "answer": q[-1]} for q in ("say 1", "say 2", "say 3", "say 4"))
 
@@ -255,23 +255,48 @@ def test_a_generator_is_measured_by_its_points():
     assert side.rows[0]["sampled/point"] != side.rows[1]["sampled/point"]
 
 
-def test_a_kind_that_nothing_measures_says_so(monkeypatch):
-    monkeypatch.setattr("anypo.backends.local.Local.evaluate", lambda *a, **k: {})
-    rows = ({"prompt": "a", "completion": "b"},)
-    with pytest.raises(UsageError, match="nothing is measured of a task of kind demonstration"):
-        evaluate("tiny", Demonstrations("shown", rows, rows))
+ANSWERS = [("abc", "aaaa"), ("abd", "b"), ("ca", "a long answer"), ("d", "dd")]
 
 
-def test_given_answers_are_measured_as_training_does(monkeypatch):
-    out = {
-        "held_out/nll": 1.5,
-        "held_out/correct": 3,
-        "held_out/total": 4,
-        "held_out/accuracy": 0.75,
-    }
-    monkeypatch.setattr("anypo.backends.local.Local.evaluate", lambda *a, **k: out)
-    rows = ({"prompt": "a", "completion": "b"},)
-    side = evaluate("tiny", Demonstrations("shown", rows, rows))["held_out"]
-    assert side.measures["nll"].value == 1.5
-    assert math.isnan(side.measures["nll"].low)
-    assert (side.measures["accuracy"].low, side.measures["accuracy"].high) == interval(3, 4)
+def by_hand(policy, prompt: str, answer: str) -> list[float]:
+    """Log-probabilities of an answer's tokens and of its end, by the whole model."""
+    before = policy.tokenizer(prompt)["input_ids"]
+    ids = [*before, *policy.tokenizer(answer)["input_ids"], 0]
+    with torch.no_grad():
+        logits = policy.net.causal(input_ids=torch.tensor([ids])).logits[0]
+    logp = torch.log_softmax(logits.double(), -1)
+    return [float(logp[i - 1, ids[i]]) for i in range(len(before), len(ids))]
+
+
+def test_demonstrations_are_measured_by_token_and_by_row(trained):
+    policy = anypo.load_policy(trained)
+    rows = tuple({"prompt": p, "completion": c} for p, c in ANSWERS)
+    side = evaluate(policy, Demonstrations("shown", rows, rows[:1]))["seen"]
+    logp = [by_hand(policy, *pair) for pair in ANSWERS]
+    tokens = [x for own in logp for x in own]
+    nll = -sum(tokens) / len(tokens)
+    assert side.measures["nll"].value == pytest.approx(nll, rel=1e-5)
+    assert side.measures["nll"].low < nll < side.measures["nll"].high
+    assert side.measures["perplexity"].value == pytest.approx(math.exp(nll), rel=1e-5)
+    assert [row["tokens"] for row in side.rows] == [len(own) for own in logp]
+    for row, own in zip(side.rows, logp):
+        assert row["nll"] == pytest.approx(-sum(own) / len(own), rel=1e-5)
+    assert side.measures["mean_token_accuracy"].low >= 0
+
+
+def test_pairs_are_right_where_the_preferred_answer_is_likelier(trained):
+    policy = anypo.load_policy(trained)
+    both = [("aaaa", "b"), ("b", "zzzzzz"), ("a~a~", "a"), ("qq", "q")]
+    rows = tuple({"prompt": "abc", "chosen": a, "rejected": b} for a, b in both)
+    scores = evaluate(policy, Preferences("pairs", rows, ()))
+    side = scores["seen"]
+    for row, (a, b) in zip(side.rows, both):
+        good, bad = by_hand(policy, "abc", a), by_hand(policy, "abc", b)
+        assert row["margin"] == pytest.approx(sum(good) - sum(bad), rel=1e-4)
+        assert row["pair_accuracy"] == (sum(good) > sum(bad))
+        assert row["pair_accuracy/token"] == (sum(good) / len(good) > sum(bad) / len(bad))
+    right = sum(row["pair_accuracy"] for row in side.rows)
+    assert 0 < right < 4
+    assert side.measures["pair_accuracy"].value == right / 4
+    assert side.measures["pair_accuracy"].low == pytest.approx(interval(int(right), 4)[0])
+    assert list(scores) == ["seen"], "a side without rows is left out"

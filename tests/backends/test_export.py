@@ -121,6 +121,8 @@ def test_peft_loads_an_adapter_on_the_base_that_it_names(adapted, tmp_path):
     assert torch.allclose(logits(model, tokenizer), own, atol=1e-5)
     assert not torch.allclose(plain, own, atol=1e-3), "the adapter does something"
     assert torch.allclose(logits(*opened(folder)), own, atol=1e-5), "transformers knows adapters"
+    size = sum(x.numel() for x in load_file(folder / "adapter_model.safetensors").values())
+    assert f"A LoRA adapter of {size:,} parameters" in (folder / "README.md").read_text("utf-8")
 
 
 def test_a_merged_adapter_is_the_same_model(adapted, tmp_path):

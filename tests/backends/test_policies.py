@@ -76,3 +76,10 @@ def test_a_language_model_of_the_same_name_is_no_small_policy(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"name": "flow", "model_type": "llama"}))
     with pytest.raises(UsageError, match="cannot be loaded"):
         load_policy(str(tmp_path))
+
+
+def test_a_run_is_computed_in_the_precision_that_it_was_trained_in(trained, adapted):
+    for run in (trained, adapted):
+        facts = json.loads((run / "anypo.json").read_text())["policy"]
+        assert load_policy(str(run)).net.precision == facts["precision"] == "float32"
+        assert load_policy(str(run), precision="bfloat16").net.precision == "bfloat16"

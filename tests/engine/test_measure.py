@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from anypo.engine.measure import average, paired, share, sign_test, student
+from anypo.engine.measure import average, paired, ratio, share, sign_test, student
 from anypo.engine.metrics import interval
 
 
@@ -59,6 +59,27 @@ def test_an_average_has_students_interval():
     low, high = stats.t.interval(0.95, 4, np.mean(values), stats.sem(values))
     assert (found.low, found.high) == pytest.approx((low, high), rel=3e-3)
     assert average([3.0]).high == math.inf
+
+
+def test_a_ratio_is_the_mean_over_tokens_with_the_spread_of_rows():
+    even = ratio([2.0, 4.0, 9.0], [1, 1, 1])
+    assert even == average([2.0, 4.0, 9.0])
+    found = ratio([2.0, 12.0, 9.0], [1, 4, 3])
+    assert found.value == 23 / 8
+    rest = [2 - 23 / 8, 12 - 23 / 2, 9 - 69 / 8]
+    half = student(2) * np.std(rest, ddof=1) / np.sqrt(3) / (8 / 3)
+    assert found.high - found.value == pytest.approx(half)
+    assert ratio([], []).count == 0
+
+
+def test_a_ratio_holds_the_truth_in_nineteen_of_twenty():
+    rng, held, tries = np.random.default_rng(0), 0, 2000
+    for _ in range(tries):
+        counts = rng.integers(1, 20, 40)
+        sums = counts * 1.5 + rng.normal(0, 1, 40) * counts
+        found = ratio(list(sums), list(counts))
+        held += found.low <= 1.5 <= found.high
+    assert 0.925 <= held / tries <= 0.975
 
 
 def test_pairs():

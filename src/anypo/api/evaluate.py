@@ -12,18 +12,15 @@ from typing import Any
 
 import torch
 
+from anypo.api import given
 from anypo.api.scores import Scores, Side
 from anypo.backends.load_task import load_task
-from anypo.backends.local import Local
 from anypo.backends.policies import load_policy, run_of
 from anypo.core.errors import UsageError
-from anypo.core.recipe import Recipe
 from anypo.core.request import Request
 from anypo.core.rng import key
 from anypo.core.score import Score, reaches
 from anypo.engine.measure import Measure, average, share
-from anypo.engine.settings import Settings
-from anypo.engine.state import State
 from anypo.math.answers import majority_at, pass_at
 from anypo.rollout import generator, language
 from anypo.rollout.episodes import episodes
@@ -117,8 +114,9 @@ def evaluate(
     Questions: `greedy` exact answers on each side, and from samples the unbiased `pass@k`
     (2107.03374), `maj@k` (2203.11171; ties in expectation) and `mean@n`, the mean score. Control:
     the return of whole episodes, by the most likely actions (`greedy`) and `sampled` ones.
-    Generators: the reward of `sampled` points and of the `deterministic` flow. Pairs and
-    demonstrations: what the local backend measures of them.
+    Generators: the reward of `sampled` points and of the `deterministic` flow. Demonstrations:
+    `nll` and `perplexity` per token, and the share of tokens that are the likeliest. Pairs: how
+    often the preferred answer is the likelier one, as a whole and per token.
 
     Raises `UsageError` for anything a user can mend.
     """
@@ -316,35 +314,11 @@ def _generator(policy: Any, task: Any, how: How) -> dict[str, Side]:
     return {"points": Side({name: _mean(x, x) for name, x in values.items()}, rows)}
 
 
-def _given(policy: Any, task: Any, how: How) -> dict[str, Side]:
-    """Pairs and demonstrations, as training measures them; without questions one by one."""
-    state = State.start(Recipe(), policy, Settings(eval_size=how.n, seed=how.seed))
-    out = Local(task).evaluate(state, seen=True)
-    found: dict[str, dict[str, Measure]] = defaultdict(dict)
-    for name, value in out.items():
-        side, _, what = name.rpartition("/")
-        if what not in ("correct", "total"):
-            found[side][what] = _counted(out, side, what, float(value))
-    if not found:
-        raise UsageError(
-            f"nothing is measured of a task of kind {task.kind} yet: name one with questions"
-        )
-    return {side: Side(measures) for side, measures in found.items()}
-
-
-def _counted(out: Mapping[str, Any], side: str, what: str, value: float) -> Measure:
-    total = out.get(f"{side}/total", 0)
-    if what == "accuracy" and f"{side}/correct" in out:
-        right = out[f"{side}/correct"]
-        return share([1.0] * right + [0.0] * (total - right))
-    return Measure(value, math.nan, math.nan, total)
-
-
 MEASURES: dict[str, Callable[[Any, Any, How], dict[str, Side]]] = {
     "language": _questions,
     "control": _control,
     "generator": _generator,
-    "preference": _given,
-    "demonstration": _given,
+    "preference": given.pairs,
+    "demonstration": given.demonstrations,
 }
 """Kind of a task → how it is measured."""

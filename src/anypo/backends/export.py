@@ -136,7 +136,8 @@ def _adapter(checkpoint: Path, folder: Path, dtype: str, base: str, target: Path
 
 
 def _counted(written: Written, module: Any, policy: Any) -> Written:
-    size = sum(p.numel() for p in module.parameters())
+    own = "lora_" if written.layout == "adapter" else ""
+    size = sum(p.numel() for name, p in module.named_parameters() if own in name)
     return replace(written, chat=bool(policy.tokenizer.chat_template), parameters=size)
 
 

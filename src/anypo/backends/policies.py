@@ -56,7 +56,7 @@ def load_policy(
         its last checkpoint.
     task : what it is for; a small policy that is made afresh takes its sizes from it.
     lora : rank of a fresh adapter; 0 trains all weights.
-    precision : of forward passes, for language policies.
+    precision : of forward passes, for language policies (empty: a run's own, else what suits).
     seed : of what is made afresh.
 
     Raises `UsageError` for an unknown name, or for an option that the policy does not have.
@@ -78,7 +78,16 @@ def load_policy(
         )
     from anypo.backends.language_load import load_policy as load_language
 
+    precision = precision or _trained_in(name)
     return load_language(name, lora=lora, precision=precision, seed=seed)
+
+
+def _trained_in(name: str) -> str:
+    """The precision that a run was trained and measured in; empty for any other name."""
+    if (folder := run_of(name)) is None:
+        return ""
+    facts = json.loads((folder / "anypo.json").read_text("utf-8"))
+    return str((facts.get("policy") or {}).get("precision", ""))
 
 
 def _written(name: str) -> dict[str, Any]:

@@ -13,6 +13,8 @@ TITLES = {
     "language": "Right answers, with 95 % intervals over questions",
     "control": "Return of an episode, with 95 % intervals",
     "generator": "Reward of a point, with 95 % intervals",
+    "demonstration": "How likely the given answers are, with 95 % intervals over rows",
+    "preference": "How often the preferred answer is the likelier one, with 95 % intervals",
 }
 LEGEND = (
     "pass@k: a right answer among k; maj@k: the most frequent of k is right; mean@{samples}: the "
@@ -62,7 +64,7 @@ def shown(scores: Any, side: str, name: str) -> str:
     if name == "greedy" and scores.settings["kind"] == "language":
         counts = {f"{side}/correct": scores[side].correct, f"{side}/total": scores[side].total}
         return accuracy(counts, side)
-    if math.isnan(found.low):
+    if not (math.isfinite(found.low) and math.isfinite(found.high)):
         return f"{found.value:.4g}"
     if _is_share(scores, found):
         value, low, high = (f"{100 * x:.0f}" for x in (found.value, found.low, found.high))

@@ -72,6 +72,21 @@ def average(values: Sequence[float]) -> Measure:
     return Measure(mean, mean - half, mean + half, n)
 
 
+def ratio(sums: Sequence[float], counts: Sequence[float]) -> Measure:
+    """`Σ sums / Σ counts` over rows, such as a mean over all tokens, with an interval over rows.
+
+    The interval is that of the ratio estimator, `t · sd(s − R·c) / (mean c · √n)`: rows are drawn,
+    and tokens come along with them.
+    """
+    total = math.fsum(counts)
+    if not total:
+        return Measure(math.nan, -math.inf, math.inf, len(sums))
+    value, n = math.fsum(sums) / total, len(sums)
+    spread = average([s - value * c for s, c in zip(sums, counts)])
+    half = (spread.high - spread.value) * n / total
+    return Measure(value, value - half, value + half, n)
+
+
 def student(freedom: int) -> float:
     """The 97.5 % quantile of Student's t, to 3 digits from 3 degrees of freedom on.
 

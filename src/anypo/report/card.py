@@ -167,10 +167,11 @@ def _summary(run: RunData, export: Export, info: Any) -> str:
     size = f" of {export.parameters:,} parameters" if export.parameters else ""
     began = f"[{plain(export.origin)}](https://huggingface.co/{export.origin})"
     start = began if export.origin else code(_called(run, "policy"))
+    iterations = f"{export.step} iteration{'s' * (export.step != 1)}"
     how = f"{plain(info.title)} ({code(info.name)})" if info else "a recipe of its own"
     return (
         f"{what[export.layout]}{size}, trained from {start} on {code(_called(run, 'task'))} by "
-        f"{how} with [anypo](https://pypi.org/project/anypo/), {export.step} iterations; weights "
+        f"{how} with [anypo](https://pypi.org/project/anypo/), {iterations}; weights "
         f"in {export.dtype}, safetensors."
     )
 
