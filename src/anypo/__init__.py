@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from anypo.api import (
         Run,
         Scores,
+        compare,
         evaluate,
         export,
         generate,
@@ -42,6 +43,7 @@ __all__ = [
     "Run",
     "Scores",
     "UsageError",
+    "compare",
     "evaluate",
     "export",
     "from_sb3",
@@ -68,6 +70,7 @@ _HOMES = {
     "Run": "anypo.api",
     "Scores": "anypo.api",
     "UsageError": "anypo.core.errors",
+    "compare": "anypo.api",
     "evaluate": "anypo.api",
     "export": "anypo.api",
     "from_sb3": "anypo.translate",

@@ -1,5 +1,7 @@
 """The public calls: `methods`, `recipe`, `train`, `evaluate`."""
 
+from anypo.api.compare import compare
+from anypo.api.contest import Contender
 from anypo.api.evaluate import evaluate
 from anypo.api.export import export
 from anypo.api.generate import generate, load_policy
@@ -11,11 +13,13 @@ from anypo.api.train import Run, train
 
 __all__ = [
     "ACRONYMS",
+    "Contender",
     "Metric",
     "Namesake",
     "Run",
     "Scores",
     "claim",
+    "compare",
     "describe",
     "evaluate",
     "export",

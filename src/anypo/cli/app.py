@@ -24,6 +24,7 @@ COMMANDS = {
     "cite": "the papers of a method, and what of them was used",
     "translate": "a configuration of TRL, verl or Stable-Baselines3 as a command of this one",
     "verify": "check methods against files of reference numbers",
+    "compare": "methods side by side, under equal budgets, with intervals",
     "report": "write the report page of a run",
     "watch": "the same page in a browser, live while the run goes",
     "doctor": "what is wrong with a run, how that shows, and what to try",

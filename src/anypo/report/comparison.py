@@ -154,7 +154,8 @@ def compared(
     costed = [_costed(s, level, better) for s in standings]
     key = lambda s: -better * s.typical.value if s.typical else math.inf  # noqa: E731
     ordered = tuple(sorted(costed, key=key))
-    found = tuple(pairs({s.label: s.scores for s in ordered}, better))
+    widest = 1.0 if is_share(metric) else math.inf
+    found = tuple(pairs({s.label: s.scores for s in ordered}, better, widest))
     facts = tuple(alike(ordered, unit))
     return Comparison(
         metric=metric,
@@ -253,10 +254,8 @@ def brief(x: float) -> str:
 
 
 def said(comparison: Comparison, x: float) -> str:
-    """A score in words: percent whole, or with one digit where it needs one; else three digits."""
-    if not comparison.share:
-        return f"{x:.3g}"
-    return f"{100 * x:.1f}".removesuffix(".0") + "\u202f%"
+    """A score in words: whole percent for shares, else three digits."""
+    return f"{100 * x:.0f}\u202f%" if comparison.share else f"{x:.3g}"
 
 
 def gap(comparison: Comparison, x: float) -> str:
@@ -327,9 +326,9 @@ def _wanted(pair: Pair) -> str:
     return f" About {many} would be needed to see a difference of this size."
 
 
-def caveats(comparison: Comparison, seeds: int) -> list[str]:
+def caveats(comparison: Comparison) -> list[str]:
     """What a reader has to know before trusting the numbers."""
-    found = []
+    found, seeds = [], len(comparison.seeds)
     if 1 < seeds < LEAST:
         found.append(
             f"With {seeds} seeds, typical scores are means with Student's intervals; from {LEAST} "
@@ -344,7 +343,8 @@ def caveats(comparison: Comparison, seeds: int) -> list[str]:
             )
         elif s.failed:
             found.append(f"Every run of {s.label} failed.")
-    unequal = [f.name for f in comparison.facts[2:3] if not f.equal]
-    if unequal:
-        found.append(f"The methods did not spend the same: see {unequal[0]}.")
+    labels = [s.label for s in comparison.standings if s.outcomes]
+    for fact in (f for f in comparison.facts[2:3] if not f.equal):
+        each = ", ".join(f"{label} {x}" for label, x in zip(labels, fact.values))
+        found.append(f"The methods did not spend the same ({fact.name}: {each}).")
     return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -130,19 +130,29 @@ class Pair:
         return self.first if low > 0 else self.second if high < 0 else ""
 
 
-def pairs(scores: Mapping[str, Mapping[int, float]], better: int = 1) -> list[Pair]:
+def pairs(
+    scores: Mapping[str, Mapping[int, float]], better: int = 1, widest: float = math.inf
+) -> list[Pair]:
     """Every two methods against each other; `scores` are method → seed → score.
 
     Where the methods ran on the same seeds (at least half of them) they are compared seed by seed
     (Student's t of the differences), which takes out what the questions and the start make hard for
     both; else as independent samples (Welch's t). With k methods there are m = k(k − 1)/2 pairs,
     and each interval is one of level `1 − 0.05/m`, so that a lead which it shows is not found by
-    looking at many pairs. Methods without a score are left out.
+    looking at many pairs. No interval goes beyond ±`widest`. Methods without a score are left out.
     """
     known = {name: by_seed for name, by_seed in scores.items() if by_seed}
     both = list(combinations(known, 2))
     level = 1 - (1 - LEVEL) / max(len(both), 1)
-    return [_pair(a, b, known[a], known[b], level, better) for a, b in both]
+    made = (_pair(a, b, known[a], known[b], level, better) for a, b in both)
+    return [replace(p, difference=_within(p.difference, widest)) for p in made]
+
+
+def _within(m: Measure, widest: float) -> Measure:
+    """The same with finite ends kept within bounds; infinite ones say that there is no interval."""
+    if not math.isfinite(m.low):
+        return m
+    return replace(m, low=max(m.low, -widest), high=min(m.high, widest))
 
 
 def _pair(
