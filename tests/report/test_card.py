@@ -14,6 +14,7 @@ import yaml
 from huggingface_hub import ModelCard
 
 import anypo
+from anypo.core.papers import entry
 from anypo.engine.metrics import interval
 from anypo.report.card import Export, at, card, head, limits, loading, results, write_card
 from anypo.report.run import RunData, load
@@ -63,7 +64,7 @@ def test_the_card_holds_everything_that_a_reader_asks(trained, tmp_path):
         "Seed `3`",
         f"| `torch` | `{facts['versions']['torch']}` |",
         "AutoModelForCausalLM.from_pretrained('path/to/this/folder')",
-        "@misc{2402.03300,",
+        entry("2402.03300", "GRPO"),
         "| `held_out` | `21` |",
         "One run with one seed (3)",
         "Measured greedily on 21 held-out questions",
