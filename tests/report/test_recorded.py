@@ -6,18 +6,21 @@ import json
 import math
 
 import pytest
+from markupsafe import escape
 
 import anypo
 from anypo.backends.parquet import Table
 from anypo.core.dump import dump
+from anypo.doctor import examine, read_run
 from anypo.report import completions, curves
-from anypo.report.answers import examples, side_by_side
+from anypo.report.answers import clipped, examples, side_by_side
 from anypo.report.charts import short
 from anypo.report.completions import Step, browsable, colours, framed, read_steps
 from anypo.report.curves import thinned, wanted
 from anypo.report.findings import findings
 from anypo.report.method import described, marked
 from anypo.report.repeat import command, recipe_of
+from anypo.report.report import write_report
 from anypo.report.run import load
 from tests.report.runs import completion, make, metrics
 
@@ -116,6 +119,9 @@ def test_prompts_that_never_recur_show_the_first_and_the_last_iteration():
 def test_examples_are_different_prompts_without_what_they_share():
     shown, head, tail = examples(steps_of(["s\n1\ne", "s\n1\ne", "s\n2\ne"]))
     assert (shown, head, tail) == (["1", "2"], "s\n", "\ne")
+    assert examples(steps_of(["only\n"])) == (["only\n"], "", "")
+    assert clipped("x" * 401) == "x" * 400 + " …"
+    assert clipped("1\n" * 11) == "1\n" * 9 + "1 …"
 
 
 # ── curves ───────────────────────────────────────────────────────────────────────────────────────
@@ -218,13 +224,19 @@ def test_a_run_from_python_gets_the_command_that_does_the_same(tmp_path):
 
 def test_findings_of_the_doctor_stand_on_the_page(tmp_path):
     out = make(tmp_path, 1, 0)
-    row = {"reward": 0.0, "reward_std": 0.0, "grad_norm": 0.0, "alive": 0.0, "num_tokens": 10}
-    rows = [{"step": k, **row, "frac_reward_zero_std": 1.0, "kept": 8} for k in range(1, 31)]
+    gap = "sampling/sampling_logp_difference"
+    row = {"reward": 0.5, f"{gap}/mean": 0.9, f"{gap}/max": 4.0, "kept": 8, "grad_norm": 1.0}
+    rows = [{"step": k, **row} for k in range(1, 31)]
     (out / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    known = examine(read_run(out))
     found = findings(load(out))
-    assert found["found"]
-    worst = found["found"][0]
-    assert worst["severity"] in ("serious", "warning")
-    assert worst["evidence"] and worst["advice"] and worst["threshold"]
+    assert known.findings
+    assert [f["title"] for f in found["found"]] == [f.title for f in known.findings]
+    assert (found["checked"], len(found["unchecked"])) == (known.checked, len(known.unchecked))
+    page = write_report(out).read_text("utf-8")
+    for finding in known.findings:
+        assert str(escape(finding.title)) in page
+        assert str(escape(finding.evidence)) in page
+        assert all(str(escape(advice)) in page for advice in finding.advice)
     (out / "metrics.jsonl").write_text("")
     assert findings(load(out)) == {}

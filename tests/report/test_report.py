@@ -248,6 +248,11 @@ def test_an_unfinished_run_has_a_page(tmp_path):
     (out / "metrics.jsonl").write_text('{"step": 1, "reward": 0.5}\n{"step": 2, "rew')
     shown = Page(write_report(out).read_text("utf-8")).text
     assert "1 of 12 iterations" in shown
+    assert "made while the run went on" in shown
+    measured = {"step": 2, "held_out/correct": 30, "held_out/total": 60}
+    (out / "metrics.jsonl").write_text(json.dumps(measured))
+    shown = Page(write_report(out).read_text("utf-8")).text
+    assert "iteration 2 50 % 30 of 60 38 to 62 %" in shown
     (out / "metrics.jsonl").unlink()
     assert "0 of 12 iterations" in Page(write_report(out).read_text("utf-8")).text
 

@@ -99,7 +99,7 @@ def _curve(chart: Chart, lines: list[Points], run: RunData) -> Drawn:
 
     shown = [(line, points) for line, points in zip(chart.lines, lines, strict=True) if points]
     note = ", ".join(filter(None, (chart.note, chart.means if band else "")))
-    labels = tuple(line.label for line, _ in shown if line.label)
+    labels = tuple(line.label for line, _ in shown if line.label and len(shown) > 1)
     words = (chart.group, chart.title, note, labels)
     return _drawn(words, [points for _, points in shown], draw, (0, run.last))
 
@@ -131,10 +131,12 @@ def _said(title: str, line: Points, unit: str) -> str:
 
 
 def short(x: float) -> str:
-    """A number in three digits, with a thin space in large ones: `0.537`, `1.43e-6`, `15 274`."""
+    """A number in three digits, large ones with thin spaces: `0.537`, `1.43e-6`, `15 274`."""
     if abs(x) >= 1000 and abs(x) < 1e7:
-        return f"{x:,.0f}".replace(",", "\u202f")
-    return re.sub(r"e([+-])0?(\d+)", lambda m: f"e{m[1].strip('+')}{m[2]}", f"{x:.3g}")
+        text = f"{x:,.0f}".replace(",", "\u202f")
+    else:
+        text = re.sub(r"e([+-])0?(\d+)", lambda m: f"e{m[1].strip('+')}{m[2]}", f"{x:.3g}")
+    return f"\u2212{text[1:]}" if text.startswith("-") else text
 
 
 def _log_axis(axes: Axes, values: list[float]) -> None:

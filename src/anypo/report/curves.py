@@ -47,7 +47,8 @@ Outcome | Reward | mean over sampled trajectories | reward
 Outcome | Episode return | mean over finished episodes | rollout/ep_rew_mean
 Outcome | Preference | share of pairs ranked as the data rank them | accuracy
 Outcome | Margin | how far the preferred answer scores above the other | margin
-Outcome | Surprise | −log-likelihood per token of the given answers, nats | nll
+Outcome | Surprise | −log-likelihood per token of the given answers, nats | nll in training; \
+held_out/nll held out
 Policy | Entropy | of the sampled distribution, nats per step | entropy
 Policy | KL to the reference | per step, nats | kl
 Policy | KL to the old policy | per step, against the start of the update | approx_kl
@@ -78,7 +79,7 @@ BANDS = {
 
 def _line(text: str) -> Line:
     metric, _, label = text.strip().partition(" ")
-    change = (lambda x: 1 - x) if metric == "frac_reward_zero_std" else float
+    change = (lambda x: round(1 - x, 12)) if metric == "frac_reward_zero_std" else float
     return Line(metric, label, change)
 
 

@@ -87,7 +87,7 @@ page.charts = (() => {
     c.last.textContent = words;
     if (c !== active) return;
     const end = x > (c.box[0] + c.box[2]) / 2;
-    const label = draw("text", { x: x + (end ? -4 : 4), y: c.box[1] + 7, "text-anchor": end ? "end" : "start" });
+    const label = draw("text", { x: x + (end ? -4 : 4), y: c.box[1] + 8, "text-anchor": end ? "end" : "start" });
     label.textContent = `iteration ${found[0][0]}`;
     c.overlay.append(label);
     c.plot.setAttribute("aria-valuenow", found[0][0]);

@@ -118,7 +118,7 @@ def context(run: RunData, live: Mapping[str, Any] | None = None) -> dict[str, An
         "title": _title(run),
         "live": bool(live),
         "policy": policy(bool(live)),
-        "status": _status(run),
+        "status": _status(run, bool(live)),
         "facts": _facts(run),
         "verdict": verdict(run),
         "scores": _scores(run),
@@ -150,13 +150,24 @@ def _name(settings: Any) -> str:
     return str(settings.get("name", "")) if isinstance(settings, Mapping) else ""
 
 
-def _status(run: RunData) -> tuple[str, str]:
+def _status(run: RunData, live: bool) -> tuple[str, str]:
     """How a run stands, in a word and in a sentence."""
     if run.stopped:
         return "ended early", visible(run.stopped)
     if run.ended:
         return "finished", ""
-    return "unfinished", "This page was made while the run went on, or after it was interrupted."
+    made = "This page was made while the run went on, or after it was interrupted."
+    return "unfinished", "" if live else made
+
+
+STEPS = {
+    "language": "tokens sampled",
+    "control": "steps in the environment",
+    "generator": "steps sampled",
+    "preference": "tokens read",
+    "demonstration": "tokens read",
+}
+"""What a run's steps are, by the kind of its task."""
 
 
 def _facts(run: RunData) -> list[tuple[str, str]]:
@@ -169,20 +180,23 @@ def _facts(run: RunData) -> list[tuple[str, str]]:
     else:
         found.append(("seconds of training", f"{seconds:.0f}"))
     if run.rows and run.rows[-1].get("num_tokens"):
-        what = "tokens read" if run.given else "tokens or steps sampled"
+        what = STEPS.get(run.kind, "tokens or steps sampled")
         found.append((what, charts.short(run.rows[-1]["num_tokens"])))
     return found
 
 
 def _scores(run: RunData) -> list[dict[str, Any]]:
-    """Accuracy by side, before and after."""
+    """Accuracy by side, before and after; of a run that goes on, at its last evaluation."""
     found, noun = [], NOUNS.get(run.kind, "Questions")
+    measured = [row for row in run.rows if row.get("held_out/total")]
+    latest = {} if run.ended or not measured else measured[-1]
     for side, when in product(SIDES, ("before", "after")):
-        scores = run.scores.get(when, {})
+        scores = run.scores.get(when, latest if when == "after" else {})
         if point := share(scores, side):
             counts = scores[f"{side}/correct"], scores[f"{side}/total"]
             percent = [100 * x for x in (point.value, point.low, point.high)]
-            named = {"side": f"{noun} {SIDES[side]}", "when": when}
+            said = when if when in run.scores else f"iteration {latest['step']}"
+            named = {"side": f"{noun} {SIDES[side]}", "kind": when, "when": said}
             found.append({**named, "counts": counts, "percent": percent})
     return found
 
@@ -212,10 +226,11 @@ def _task(run: RunData) -> dict[str, Any]:
     settings = run.facts.get("task")
     settings = dict(settings) if isinstance(settings, Mapping) else {}
     known = "name", "kind", "train", "held_out", "reward", "dataset"
+    noun = NOUNS.get(run.kind, "Questions").lower()
     rows = {
         "kind": settings.get("kind"),
-        "questions to train on": settings.get("train"),
-        "questions held out": settings.get("held_out"),
+        f"{noun} to train on": settings.get("train"),
+        f"{noun} held out": settings.get("held_out"),
         "reward": settings.get("reward") or (None if run.given else "the task's own"),
         "data": settings.get("dataset"),
         **{k.replace("_", " "): v for k, v in settings.items() if k not in known},
