@@ -18,7 +18,11 @@ BIN = Path(sys.executable).parent
 CORE = {"anypo", "torch", "numpy", "safetensors"}
 """What the core depends on; everything else is an extra."""
 
-ROOMS = {"report": {"jinja2", "markupsafe", "matplotlib"}, "cli": {"rich", "tyro", "yaml"}}
+ROOMS = {
+    "report": {"jinja2", "markupsafe", "matplotlib"},
+    "cli": {"rich", "tyro", "yaml"},
+    "translate": {"yaml"},
+}
 """Libraries that one room may use beyond the core; `backends` may use any."""
 
 CODE_RUNNERS = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
@@ -100,7 +104,7 @@ def house(tmp_path_factory) -> Path:
     """An empty house with the rooms of the real one."""
     top = tmp_path_factory.mktemp("house")
     rooms = (
-        "cli api report verify doctor backends recipes rollout engine agents tasks policies pieces "
+        "cli api report verify translate doctor backends recipes rollout engine agents tasks policies pieces "
         "pieces/ratio pieces/advantage core math"
     )
     for room in [".", *rooms.split()]:

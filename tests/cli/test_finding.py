@@ -297,14 +297,14 @@ def test_diff_ends_with_a_small_table_of_weights(capsys):
 def test_cite_has_an_entry_for_every_paper_and_what_was_used(capsys):
     code, out, _ = said(capsys, "cite", "ppo")
     assert code == 0
-    assert out.count("@misc{") == 2
+    assert out.count("@misc{1707.06347,") == out.count("@misc{1912.09729,") == 1
     assert "  eprint = {1707.06347},\n" in out
     assert "  note = {dual clip}\n" in out
     assert f"% Used: ppo of anypo {anypo.__version__}" in out
     assert "%   Clip: PPO, 1707.06347; dual clip, 1912.09729" in out
     _, out, _ = said(capsys, "cite", "reinforce", "--json")
     found = json.loads(out)
-    assert found["papers"] == {"10.1007/BF00992696": "REINFORCE"}
+    assert found["papers"]["10.1007/BF00992696"] == "REINFORCE"
     assert "Return" in found["pieces"]
     _, out, _ = said(capsys, "cite", "reinforce")
     assert "  doi = {10.1007/BF00992696},\n" in out
