@@ -112,16 +112,15 @@ def read(completion: str) -> str:
     Of `x = …` the right side counts, as when it is graded; 0.5 and 1/2 are one number.
     """
     from math_verify import parse
-    from sympy import Basic, Eq, Symbol, nsimplify
 
     logging.getLogger("math_verify").setLevel(logging.ERROR)
     found = parse(completion, parsing_timeout=0)
     if not found:
         return completion.strip()
     said = found[0]
-    if isinstance(said, Eq) and isinstance(said.lhs, Symbol):
+    if getattr(said, "is_Equality", False) and said.lhs.is_Symbol:
         said = said.rhs
     try:
-        return str(nsimplify(said, rational=True) if isinstance(said, Basic) else said)
-    except Exception:  # what sympy cannot simplify still has a name
+        return str(said.nsimplify() if getattr(said, "is_number", False) else said)
+    except Exception:  # what cannot be simplified still has a name
         return str(said)

@@ -171,7 +171,7 @@ def _summary(run: RunData, export: Export, info: Any) -> str:
     how = f"{plain(info.title)} ({code(info.name)})" if info else "a recipe of its own"
     return (
         f"{what[export.layout]}{size}, trained from {start} on {code(_called(run, 'task'))} by "
-        f"{how} with [anypo](https://pypi.org/project/anypo/), {iterations}; weights "
+        f"{how} with anypo, {iterations}; weights "
         f"in {export.dtype}, safetensors."
     )
 
