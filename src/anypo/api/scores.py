@@ -21,7 +21,7 @@ class Side:
     """
 
     measures: dict[str, Measure]
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     @property
     def total(self) -> int:
