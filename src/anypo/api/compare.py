@@ -23,7 +23,7 @@ from anypo.engine.validate import validate
 if TYPE_CHECKING:
     from anypo.report.comparison import Comparison
 
-STEPS = 100
+STEPS = 60
 """Iterations of the first method from which a budget without an amount is made."""
 
 QUICK = frozenset({"tiny", *SMALL})

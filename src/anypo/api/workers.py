@@ -119,7 +119,7 @@ class Worker:
         count = {name: str(self.threads) for name in THREADS}
         with self.log.open("a") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", START],
+                [sys.executable, "-P", "-c", START],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

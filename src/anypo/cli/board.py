@@ -162,20 +162,28 @@ def show(screen: Console, c: Comparison) -> None:
     screen.print()
     screen.print(cell(headline(c), "bold green" if c.winner else "bold"))
     for text in sentences(c):
-        screen.print(Padding(cell(text), (0, 0, 0, 2), expand=False))
+        indent(screen, text)
     screen.print()
     screen.print(scores(c, colours))
     if c.pairs:
         screen.print(chances(c))
-    for text in (*caveats(c), *c.notes, tuned(c)):
-        if text:
-            screen.print(cell(text, "dim"))
+    equal = "; ".join(f"{f.name} {f.values[0]}" for f in c.facts if f.equal) or "nothing"
+    other = "; ".join(f.name for f in c.facts if not f.equal) or "nothing"
+    said_ = [*caveats(c), *c.notes, tuned(c), f"Equal: {equal}.", f"Not equal: {other}."]
+    for text in filter(None, said_):
+        indent(screen, text, "dim")
     screen.print()
-    equal = [f"{f.name} {f.values[0]}" for f in c.facts if f.equal]
-    other = [f.name for f in c.facts if not f.equal]
-    screen.print(cell(f"equal: {'; '.join(equal) or 'nothing'}", "dim"))
-    screen.print(cell(f"not equal: {'; '.join(other) or 'nothing'}", "dim"))
-    screen.print(cell(f"page: {c.page}"), soft_wrap=True)
+    screen.print(cell(f"everything: {c.out}"), soft_wrap=True)
+    screen.print(cell(f"page:       {c.page}"), soft_wrap=True)
+
+
+def indent(screen: Console, text: str, style: str = "") -> None:
+    """A sentence, two characters in; folded where someone looks, one line for a script."""
+    shown = cell(text, style)
+    if screen.is_terminal:
+        screen.print(Padding(shown, (0, 0, 0, 2), expand=False))
+    else:
+        screen.print(cell("  ").append_text(shown), soft_wrap=True)
 
 
 def by_name(c: Comparison) -> list[Standing]:
@@ -228,13 +236,11 @@ def bar(scale: Scale, s: Standing, colour: str) -> Text:
 
 def chances(c: Comparison) -> Table:
     """One row per pair."""
-    joint = f"{len(c.pairs)} pairs that hold together" if len(c.pairs) > 1 else "a 95 % interval"
-    title = (
-        f"Differences of means, first less second, with {joint}; chance that the first is better"
-    )
+    joint = f", all {len(c.pairs)} at once" if len(c.pairs) > 1 else ""
     unit = " in points" if c.share else ""
-    columns = ("", f"difference{unit}", "chance", "ahead")
+    columns = ("", f"first less second{unit}", "chance of being better", "ahead")
     rows = [_pair(c, p) for p in c.pairs]
+    title = f"Differences of means; 95 % intervals{joint}"
     return table(columns, rows, title, right=columns[1:3])
 
 

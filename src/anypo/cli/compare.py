@@ -68,7 +68,7 @@ class Compare:
     reward: Judge = ""
     seeds: Annotated[str, SEEDS] = "5"
     budget: Annotated[str, BUDGET] = ""
-    steps: int = 100
+    steps: int = 60
     """iterations of the first method from which a budget without an amount is made"""
     metric: Annotated[str, METRIC] = ""
     level: Annotated[str, LEVEL] = ""

@@ -25,9 +25,9 @@ from anypo.report.comparison import (
     Standing,
     brief,
     caveats,
-    gap,
     gap_span,
     headline,
+    points,
     said,
     sentences,
 )
@@ -219,7 +219,7 @@ def _pairs(c: Comparison, colours: Mapping[str, int]) -> list[Row]:
 
 
 def _pair(c: Comparison, p: Pair, colours: Mapping[str, int], place: Any) -> Row:
-    d, unit = p.difference, " points" if c.share else ""
+    d = p.difference
     known = math.isfinite(d.low)
     low, high = (place(d.low), place(d.high)) if known else (0.0, 100.0)
     return {
@@ -227,7 +227,7 @@ def _pair(c: Comparison, p: Pair, colours: Mapping[str, int], place: Any) -> Row
         "ahead": visible(c.leads(p)),
         "track": {"left": low, "right": round(100 - high, 2), "dot": place(d.value)},
         "known": known,
-        "difference": f"{gap(c, d.value)}{unit}",
+        "difference": points(c, d.value),
         "interval": gap_span(c, d.low, d.high) if known else "–",
         "chance": f"{p.chance.value:.2f}",
         "chance_interval": f"{p.chance.low:.2f} to {p.chance.high:.2f}",
@@ -293,9 +293,9 @@ def _curve(c: Comparison, unit: str, colours: Mapping[str, int]) -> Row:
             colour, dash = COLOURS[colours[label] - 1], DASHES[(colours[label] - 1) % len(DASHES)]
             if found[label].shape[1] > 1:
                 axes.fill_between(grid, low, high, color=colour, alpha=0.13, linewidth=0)
-            axes.plot(grid, middle, color=colour, linestyle=dash, linewidth=1.8)
+            axes.plot(grid, middle, color=colour, linestyle=dash, linewidth=1.8, clip_on=False)
         if c.share:
-            axes.set_ylim(-1, 101)
+            axes.set_ylim(0, 100)
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
         else:
             shown = np.concatenate([line[0] for line in lines.values()])

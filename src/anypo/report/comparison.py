@@ -264,6 +264,12 @@ def gap(comparison: Comparison, x: float) -> str:
     return "0" if float(value) == 0 else value.replace("-", "−")
 
 
+def points(comparison: Comparison, x: float) -> str:
+    """A difference of scores: `4 points`, or a number where scores are no shares."""
+    value = gap(comparison, x)
+    return f"{value} point{'s' * (value not in ('1', '−1'))}" if comparison.share else value
+
+
 def headline(comparison: Comparison) -> str:
     """Who is ahead of all others, or that nobody is."""
     if comparison.winner:
@@ -287,9 +293,8 @@ def sentence(comparison: Comparison, pair: Pair) -> str:
     first, second = (pair.second, pair.first) if flip else (pair.first, pair.second)
     sign = comparison.better * (-1 if flip else 1)
     low, high = sorted((sign * pair.difference.low, sign * pair.difference.high))
-    unit = " points" if comparison.share else ""
-    size = gap(comparison, sign * pair.difference.value)
-    span = f"{size}{unit} ({gap_span(comparison, low, high)})"
+    size = points(comparison, sign * pair.difference.value)
+    span = f"{size} ({gap_span(comparison, low, high)})"
     if comparison.leads(pair):
         return f"{first} is ahead of {second} by {span}."
     if pair.ahead:
@@ -300,7 +305,7 @@ def sentence(comparison: Comparison, pair: Pair) -> str:
         )
     start = f"No winner between {first} and {second}: "
     if not math.isfinite(low):
-        return start + _without_spread(pair, f"{size}{unit}")
+        return start + _without_spread(pair, size)
     return start + f"the difference is {span}." + _wanted(pair)
 
 
