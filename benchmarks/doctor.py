@@ -111,6 +111,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", default="10-29", help="first and last")
     parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--made", action="store_true", help="count what is there, train nothing")
     options = parser.parse_args()
     first, _, last = options.seeds.partition("-")
     cases = [c for c in HEALTHY if options.only in c.name]
@@ -118,7 +119,10 @@ def main() -> None:
     others: list[tuple[str, list[str], list[str]]] = []
     for seed in range(int(first), int(last or first) + 1):
         for case in cases:
-            out = case.run(options.folder, seed)
+            out = options.folder / f"{case.name}-{seed}"
+            if options.made and not (out / "scores.json").is_file():
+                continue
+            case.run(options.folder, seed)
             record = read_run(out)
             found = [f.kind for f in diagnose(record) if f.severity in ALARMS]
             there = healthy if case.reached(record.rows, record.scores) else others

@@ -48,10 +48,11 @@ def test_a_broken_run_has_exit_code_1_and_says_all_of_it(capsys, tmp_path):
     assert "weights by 25 % of their size at a learning rate of 0.001" in flat
     assert "try --lr 0.0001 (it is 0.001) or --recipe.update.epochs 1 (it is 2)" in flat
     assert "weights/moved: 0.25 to 0.25, last 0.25" in flat
-    assert "said at weights move by 20 % of their size" in flat
-    assert "source: ours, measured in benchmarks/doctor.py" in flat
+    assert "when weights move by 20 % of their size" in flat
+    assert "source ours, measured in benchmarks/doctor.py" in flat
     assert "Likely to follow from that Nothing was learned:" in flat
     assert "(see: The learning rate is too large)" in flat
+    assert flat.endswith("give it another --out.")
 
 
 def test_a_note_is_no_alarm(capsys, tmp_path):
@@ -80,8 +81,8 @@ def test_what_was_not_checked_is_listed_with_what_it_needs(capsys, tmp_path):
     code, out, _ = said(capsys, written(tmp_path, Record(x.facts, rows, x.scores)))
     flat = " ".join(out.split())
     assert code == 0
-    assert "kl_runaway needs kl" in flat
-    assert "repetition needs completions" in flat
+    assert "kl_runaway: needs kl" in flat
+    assert "mode_collapse: needs completions" in flat
 
 
 def test_a_run_without_an_iteration_is_no_error(capsys, tmp_path):

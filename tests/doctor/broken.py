@@ -261,15 +261,8 @@ def fell(out: Path) -> None:
 
 
 @broken
-def no_progress(out: Path) -> None:
-    """A reward that is noise."""
-    noise = random.Random(0)
-    train(out, task(lambda text, row: noise.random()), steps=40, prompts=4)
-
-
-@broken
 def critic(out: Path) -> None:
-    """A critic for rewards that nothing explains."""
+    """A critic for rewards that are noise: nothing explains them, and nothing can be learned."""
     noise = random.Random(0)
     judge = task(lambda text, row: noise.random())
     train(out, judge, anypo.recipe("ppo", epochs=2, minibatches=2), steps=40, prompts=16)

@@ -19,8 +19,17 @@ from anypo.doctor import CHECKS, Record, examine, read_run
 from anypo.engine.limits import condition
 from tests.doctor.broken import MAKERS
 
-SHARED = {"ratio_tails": "policy_jumps"}
+SHARED = {"ratio_tails": "policy_jumps", "no_progress": "critic"}
 """Kinds that another kind's run has as well."""
+
+LONGER = "length_hacking critic no_progress over_optimised entropy_runaway repetition memorised"
+"""Kinds that take the longest to bring about."""
+
+
+def kinds() -> list[Any]:
+    """Every kind, the longest ones marked."""
+    slow = {kind: [pytest.mark.slow] for kind in LONGER.split()}
+    return [pytest.param(c.kind, marks=slow.get(c.kind, [])) for c in CHECKS]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +52,7 @@ def test_every_kind_of_trouble_has_its_broken_run():
     assert len(CHECKS) >= 20
 
 
-@pytest.mark.parametrize("kind", [c.kind for c in CHECKS])
+@pytest.mark.parametrize("kind", kinds())
 def test_a_broken_run_is_found_out(record, kind):
     found = {f.kind: f for f in examine(record(kind)).findings}
     assert kind in found, sorted(found)
@@ -81,7 +90,7 @@ PAIRS = '{"prompt": "p", "chosen": "ok", "rejected": "no"}\n'
 HEALTHY: dict[str, dict[str, Any]] = {
     "words": {"recipe": "grpo", "policy": "tiny", "task": "first_letter", "steps": 45},
     "vowels": {"recipe": "dr_grpo", "policy": "tiny", "task": "vowels", "steps": 40},
-    "generator": {"recipe": "flow_grpo", "task": "eight_gaussians", "steps": 25, "prompts": 8},
+    "generator": {"recipe": "flow_grpo", "task": "eight_gaussians", "steps": 20, "prompts": 8},
     "control": {"recipe": "ppo", "task": "CartPole-v1", "steps": 12, "prompts": 4},
     "pairs": {"recipe": "dpo", "policy": "tiny", "steps": 25, "prompts": 4},
 }
@@ -91,7 +100,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 
 
-CHECKED = {"words": 24, "vowels": 24, "generator": 12, "control": 12, "pairs": 3}
+CHECKED = {"words": 24, "vowels": 23, "generator": 12, "control": 12, "pairs": 3}
 """How many checks at least could be made."""
 
 

@@ -57,7 +57,7 @@ HEALTHY: dict[str, list[float]] = {
     "explained_variance": wave(0.0, 0.6),
     "staleness/mean": [0.0] * N,
     "staleness/max": [0.0] * N,
-    "sampling/sampling_logp_difference/mean": wave(0.008, 0.011),
+    "sampling/sampling_logp_difference/mean": wave(0.04, 0.05),
     "completions/mean_length": wave(60, 62),
     "completions/max_length": [80.0] * N,
     "completions/clipped_ratio": wave(0.1, 0.1),
@@ -211,10 +211,10 @@ TABLE: dict[str, tuple[Record, Record]] = {
         record({"explained_variance": [0.1] * N, "reward": FLAT}, **STUCK),
     ),
     "stale_sampler": (
-        record({GAP: [0.001, 0.01, *wave(0.02, 0.06)[2:]]}),
-        record({GAP: [0.001, 0.01, *wave(0.02, 0.045)[2:]]}),
+        record({GAP: [0.001, 0.03, *wave(0.05, 0.18)[2:]]}),
+        record({GAP: [0.001, 0.03, *wave(0.05, 0.14)[2:]]}),
     ),
-    "mismatch": (record({GAP: wave(0.06, 0.06)}), record({GAP: wave(0.045, 0.045)})),
+    "mismatch": (record({GAP: wave(0.16, 0.16)}), record({GAP: wave(0.14, 0.14)})),
     "old_data": (record({"staleness/mean": [4.5] * N}), record({"staleness/mean": [3.5] * N})),
     "length_hacking": (record(LONGER, by_length, **STUCK), record(LONGER, against_length, **STUCK)),
     "format_only": (
@@ -347,6 +347,25 @@ def test_hostile_names_and_texts_are_written_out():
     assert {"mode_collapse", "format_only"} <= set(found)
     assert not any(c in text for text in found.values() for c in "\x1b\x07\u202e")
     assert "owned" in found["mode_collapse"]
+
+
+def test_no_reward_yet_is_a_note_until_iteration_40():
+    nothing = record({"frac_reward_zero_std": [1.0] * N, "reward": [0.0] * N}, **STUCK)
+    (late,) = (f for f in diagnose(nothing) if f.kind == "no_signal")
+    early = Record(nothing.facts, nothing.rows[:30], {}, {})
+    (soon,) = (f for f in diagnose(early) if f.kind == "no_signal")
+    assert (late.severity, soon.severity) == ("serious", "note")
+    assert "of 3840 answers: fewer than 1 in 1280 is rewarded" in soon.evidence
+    half = record({"frac_reward_zero_std": [1.0] * N, "reward": [0.5] * N}, **STUCK)
+    (judge,) = diagnose(Record(half.facts, half.rows[:15], {}, {}))
+    assert (judge.kind, judge.severity) == ("no_signal", "serious")
+
+
+@pytest.mark.parametrize(("weights", "found"), [(80_000, False), (135_000_000, True)])
+def test_a_large_policy_may_move_less(weights, found):
+    facts = {"policy": {"parameters": weights, "lora": 0}}
+    wrong = record({"weights/moved": [0.006] * N, "reward": FLAT}, facts=facts, **STUCK)
+    assert ("lr_too_large" in kinds(wrong)) is found
 
 
 # ── the statistics ───────────────────────────────────────────────────────────────────────────────

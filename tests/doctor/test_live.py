@@ -53,7 +53,7 @@ def test_what_follows_from_something_said_is_not_said():
 
 
 def test_memory_is_bounded_and_the_start_is_kept(monkeypatch):
-    rows = [{**record().rows[i % 40], "step": i + 1} for i in range(1000)]
+    rows = [{**record().rows[i % 40], "step": i + 1} for i in range(500)]
     sizes, real = [], module.examine
 
     def watched(x: Any) -> Any:
@@ -62,10 +62,10 @@ def test_memory_is_bounded_and_the_start_is_kept(monkeypatch):
 
     monkeypatch.setattr(module, "examine", watched)
     heard(rows)
-    assert len(sizes) == 200
+    assert len(sizes) == 100
     assert max(n for n, *_ in sizes) == module.FIRST + module.RECENT
     assert {first for _, first, _ in sizes} == {1}
-    assert [last for *_, last in sizes] == list(range(5, 1001, 5))
+    assert [last for *_, last in sizes] == list(range(5, 501, 5))
 
 
 def test_a_failing_check_ends_no_run(monkeypatch):

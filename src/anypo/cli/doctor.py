@@ -13,10 +13,13 @@ from anypo.cli.options import Flag, gather, parse
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from anypo.doctor import Diagnosis, Finding, Record
 
 STYLES = {"serious": "bold red", "warning": "bold yellow", "note": "bold cyan"}
+OTHER = "What is changed makes another run: give it another --out."
+INDENT = (0, 0, 0, 2)
 CURVE = 40
 """Characters of a curve."""
 
@@ -59,22 +62,22 @@ def as_json(record: Record, diagnosis: Diagnosis) -> dict[str, Any]:
 
 def show(screen: Console, folder: Path, record: Record, diagnosis: Diagnosis) -> None:
     """The page: how the run stands, what is wrong, what follows from that, what was not checked."""
-    from anypo.cli.screen import cell
-
     screen.print()
     method = str(record.facts.get("method", "run"))
-    screen.print(cell(method, "bold").append_text(cell(f"  {folder}", "dim")), soft_wrap=True)
-    screen.print(cell(standing(record)))
-    screen.print(cell(verdict(diagnosis), _style(diagnosis)))
+    screen.print(line((method, "bold"), (f"  {folder}", "dim")), soft_wrap=True)
+    screen.print(line((standing(record), "")))
+    screen.print(line((verdict(diagnosis), _style(diagnosis))))
     firsthand = [f for f in diagnosis.findings if not (f.because and f.alarm)]
     following = [f for f in diagnosis.findings if f not in firsthand]
     for finding in firsthand or following:
         show_finding(screen, record, finding)
     if firsthand and following:
-        screen.print(cell("\nLikely to follow from that", "bold"))
+        screen.print(line(("\nLikely to follow from that", "bold")))
         for finding in following:
             show_consequence(screen, finding, diagnosis)
     show_unchecked(screen, diagnosis)
+    if not diagnosis.healthy:
+        screen.print(line((f"\n{OTHER}", "dim")))
 
 
 def _style(diagnosis: Diagnosis) -> str:
@@ -110,22 +113,21 @@ def standing(record: Record) -> str:
 def show_finding(screen: Console, record: Record, finding: Finding) -> None:
     """Title, evidence with a curve, when this is said and why, and what to try."""
     from rich.padding import Padding
-    from rich.text import Text
-
-    from anypo.cli.screen import cell, grid
+    from rich.table import Table
 
     first, last = finding.iterations
-    title = cell(f"\n{finding.severity}: ", STYLES[finding.severity])
-    title.append_text(cell(finding.title, "bold"))
-    title.append_text(cell(f"  {finding.kind}, iterations {first} to {last}", "dim"))
-    screen.print(title)
-    screen.print(Padding(cell(sentence(finding.evidence)), (0, 0, 0, 2), expand=False))
+    where = f"  {finding.kind}, iterations {first} to {last}"
+    severity = (f"\n{finding.severity}: ", STYLES[finding.severity])
+    screen.print(line(severity, (finding.title, "bold"), (where, "dim")))
+    screen.print(Padding(line((sentence(finding.evidence), "")), INDENT, expand=False))
     if curve := drawn(record, finding.metric):
-        screen.print(Padding(curve, (0, 0, 0, 2), expand=False))
-    tries = [("try", finding.advice[0]), *(("or", text) for text in finding.advice[1:])]
-    screen.print(Padding(grid(tries), (0, 0, 0, 2), expand=False))
-    said = f"said at {finding.threshold}; source: {finding.source}"
-    screen.print(Padding(Text.assemble(cell(said, "dim")), (0, 0, 0, 2), expand=False))
+        screen.print(Padding(curve, INDENT, expand=False))
+    rows = Table.grid(padding=(0, 2))
+    for name, text in zip(("try", *["or"] * len(finding.advice)), finding.advice):
+        rows.add_row(line((name, "dim")), line((text, "")))
+    for name, text in (("when", finding.threshold), ("source", finding.source)):
+        rows.add_row(line((name, "dim")), line((text, "dim")))
+    screen.print(Padding(rows, INDENT, expand=False))
 
 
 def sentence(text: str) -> str:
@@ -136,41 +138,46 @@ def sentence(text: str) -> str:
 def drawn(record: Record, name: str) -> Any:
     """A metric as a small curve with its ends, or None where there is none."""
     from anypo.cli.progress import sparkline
-    from anypo.cli.screen import cell
 
     series = record.series(name)
     if len(series) < 2:
         return None
     values = [float(v) for v in series.values]
-    curve = cell(sparkline(values, CURVE), "cyan")
     ends = f"  {name}: {min(values):.3g} to {max(values):.3g}, last {values[-1]:.3g}"
-    return curve.append_text(cell(ends, "dim"))
+    return line((sparkline(values, CURVE), "cyan"), (ends, "dim"))
 
 
 def show_consequence(screen: Console, finding: Finding, diagnosis: Diagnosis) -> None:
     """A finding that another one explains, in short."""
     from rich.padding import Padding
 
-    from anypo.cli.screen import cell
-
     titles = {f.kind: f.title for f in diagnosis.findings}
     causes = ", ".join(titles[k] for k in finding.because)
-    text = cell(f"{finding.title}: ", "bold").append_text(cell(finding.evidence))
-    text.append_text(cell(f" (see: {causes})", "dim"))
-    screen.print(Padding(text, (0, 0, 0, 2), expand=False))
+    see = f" (see: {causes})"
+    text = line((f"{finding.title}: ", "bold"), (finding.evidence, ""), (see, "dim"))
+    screen.print(Padding(text, INDENT, expand=False))
 
 
 def show_unchecked(screen: Console, diagnosis: Diagnosis) -> None:
     """What could not be checked, and what it would need; alike reasons together."""
     from rich.padding import Padding
 
-    from anypo.cli.screen import cell, grid
-
     if not diagnosis.unchecked:
         return
     by_reason: dict[str, list[str]] = {}
     for one in diagnosis.unchecked:
         by_reason.setdefault(one.reason, []).append(one.kind)
-    screen.print(cell("\nNot checked", "bold"))
-    rows = [(", ".join(kinds), reason) for reason, kinds in by_reason.items()]
-    screen.print(Padding(grid(rows), (0, 0, 0, 2), expand=False))
+    screen.print(line(("\nNot checked", "bold")))
+    for reason, kinds in by_reason.items():
+        screen.print(
+            Padding(line((f"{', '.join(kinds)}: ", ""), (reason, "dim")), INDENT, expand=False)
+        )
+
+
+def line(*parts: tuple[str, str]) -> Text:
+    """Texts with a style each, in one line; none of them is markup."""
+    from rich.text import Text
+
+    from anypo.cli.screen import cell
+
+    return Text().join([cell(text, style) for text, style in parts])

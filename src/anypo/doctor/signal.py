@@ -8,7 +8,7 @@ from anypo.doctor.advice import larger_groups, num, percent
 from anypo.doctor.finding import Needs, Seen, check
 from anypo.doctor.record import Record, Series
 
-DEAD, ALL_DEAD = 0.9, 0.99
+DEAD, ALL_DEAD, WAIT = 0.9, 0.99, 40
 UNSCORED, MOSTLY_UNSCORED = 0.1, 0.5
 CEILING = 0.98
 
@@ -16,7 +16,7 @@ CEILING = 0.98
 @check(
     title="Groups carry no signal",
     threshold=f"{percent(DEAD)} of the groups have equal rewards, in the median of the last "
-    "quarter, and rewards do not rise",
+    f"quarter, and rewards do not rise; a note before iteration {WAIT} where most had no reward",
     source="ours; that equal rewards teach nothing is DAPO's dynamic sampling, 2503.14476",
     needs=("reward", "frac_reward_zero_std|reward_std"),
     causes=("mode_collapse", "entropy_collapse", "unscored", "truncated"),
@@ -25,7 +25,8 @@ def no_signal(record: Record) -> Seen | None:
     """Equal rewards in a group (or, without groups, in a batch) give no direction to learn in.
 
     Looks at `frac_reward_zero_std`, else at `reward_std`. Silent while rewards rise nevertheless,
-    and where all answers are at the top, which is another matter.
+    and where all answers are at the top, which is another matter. Where most iterations
+    had no reward at all it waits: right answers that are rare take a while to be met.
     """
     dead, where = record.series("frac_reward_zero_std"), "groups"
     if not len(dead):
@@ -35,13 +36,18 @@ def no_signal(record: Record) -> Seen | None:
     constant = np.ptp(reward.values) == 0
     if share < DEAD or reward.rose or record.solved or (_at_top(record) and not constant):
         return None
-    level = num(float(np.median(reward.end)))
+    rare, level = not np.median(reward.values), num(float(np.median(reward.end)))
     same = f"all rewards are {level}" if constant else f"the mean reward is {level}"
+    if constant and rare and (asked := record.series("sampled").values.sum()):
+        same += (
+            f", of {asked:.0f} answers: fewer than 1 in {asked / 3:.0f} is rewarded, most likely"
+        )
+    severity = "serious" if share >= ALL_DEAD else "warning"
     return Seen(
         f"{percent(share)} of the {where} had equal rewards throughout; {same}.",
         _denser(record, constant),
         dead.span,
-        "serious" if share >= ALL_DEAD else "warning",
+        "note" if rare and len(record.rows) < WAIT else severity,
         "frac_reward_zero_std" if where == "groups" else "reward_std",
     )
 
@@ -49,8 +55,8 @@ def no_signal(record: Record) -> Seen | None:
 def _denser(record: Record, constant: bool) -> tuple[str, ...]:
     if constant:
         return (
-            "look at the reward function: it gave every answer the same number; read some answers "
-            "in report.html, tab of completions",
+            "look at the reward function and at some answers in report.html: every answer got the "
+            "same number",
             "an easier task, or a reward that gives part of the credit for part of the way",
         )
     return (
