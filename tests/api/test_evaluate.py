@@ -15,6 +15,7 @@ from anypo.api.evaluate import evaluate
 from anypo.backends.parquet import read_rows
 from anypo.core.errors import UsageError
 from anypo.core.score import Score
+from anypo.engine.measure import share
 from anypo.engine.metrics import interval
 from anypo.policies.policy import Completion
 from anypo.tasks.task import Demonstrations, Preferences, Problems, each, exact_answer
@@ -89,6 +90,10 @@ def test_samples_give_pass_at_k_majorities_and_the_mean():
     assert seen.measures["pass@4"].value == pytest.approx(2 / 3)
     low, high = interval(2, 3)
     assert (seen.measures["pass@4"].low, seen.measures["pass@4"].high) == pytest.approx((low, high))
+    # four answers are one majority of four, two of two, four of one: no more trials than that
+    for name, draws in (("maj@4", 1), ("pass@2", 2), ("pass@1", 4), ("mean@4", 4)):
+        assert seen.measures[name] == share([row[name] for row in seen.rows], draws)
+    assert share([0.5, 0.5, 0.0], 1) != share([0.5, 0.5, 0.0], 4)
     assert scores["held_out"].measures["maj@2"].value == 1
 
 
