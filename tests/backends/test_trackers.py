@@ -288,6 +288,15 @@ def test_a_tracker_asked_for_later_gets_what_came_before(tmp_path, listed):
     assert [step for step, _ in Listed.rows] == [1, 2, 3, 3]
 
 
+def test_what_a_crash_lost_is_written_again(tmp_path, listed, monkeypatch):
+    out = folder(tmp_path)
+    sitting("listed", out, range(1, 5), end=False)
+    monkeypatch.setattr(Listed, "known", lambda self: 2)  # 3 and 4 never arrived
+    monkeypatch.setattr(Listed, "rows", [])
+    sitting("listed", out, range(5, 6))
+    assert [step for step, _ in Listed.rows] == [3, 4, 5, 5]
+
+
 def test_names(tmp_path):
     assert trackers.make("none", tmp_path, "x") == trackers.make("", tmp_path, "x") == []
     both = trackers.make("tensorboard, mlflow,tensorboard", tmp_path, "x")

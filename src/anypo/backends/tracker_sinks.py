@@ -25,6 +25,10 @@ class Sink:
         """Begin, or go on with the run of that id (empty: a new one); returns its id."""
         raise NotImplementedError
 
+    def known(self) -> int | None:
+        """The last iteration that the library has, where it can tell: a crash may lose some."""
+        return None
+
     def write(self, step: int, values: dict[str, float]) -> None:
         """The numbers of an iteration."""
         raise NotImplementedError
@@ -158,7 +162,13 @@ class Trackio(Sink):
         silent = {"embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
         with aside():
             self.run = trackio.init(project, run, config=config, resume="allow", **silent)
+        self.project, self.name = project, run
         return run
+
+    def known(self) -> int | None:
+        """What has arrived in the database: it is written a moment later."""
+        storage = import_module("trackio.sqlite_storage").SQLiteStorage
+        return storage.get_max_step_for_run(self.project, self.name) or 0
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """One row."""

@@ -100,6 +100,8 @@ class Tracker(Callback):
         before = kept(self.out).get(self.word, {})
         self.run = self.sink.open(self.name, self.out, before.get("run", ""), config(facts))
         self.last, self._open = before.get("last", 0), True
+        if self.last and (there := self.sink.known()) is not None:
+            self.last = min(self.last, there)
         remember(self.out, self.word, self.run, self.last)
 
     def _write(self, row: dict[str, Any]) -> None:
