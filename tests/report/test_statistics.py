@@ -1,4 +1,4 @@
-"""Intervals over seeds hold the truth: simulated where it is known, and too narrow ones are noticed."""
+"""Intervals over seeds hold the truth where it is known, and too narrow ones are noticed."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_the_usual_bootstrap_would_be_too_narrow(monkeypatch):
     monkeypatch.setattr(statistics, "_tail", lambda n: 0.025)
     monkeypatch.setattr(statistics, "RESAMPLES", 2000)
     _, low, high = bands(rng.normal(0.7, 0.1, (2000, 5)))
-    assert np.mean((low <= 0.7) & (high >= 0.7)) < 0.91
+    assert np.mean((low <= 0.7) & (high >= 0.7)) < 0.925
 
 
 def test_the_middle_cuts_a_quarter_at_each_end():

@@ -60,7 +60,8 @@ def run(words: list[str]) -> int:
     except UsageError as error:
         return _fail(str(error))
     except KeyboardInterrupt:
-        again = "; run the same command to go on" if words[:1] == ["train"] else ""
+        goes_on = words[:1] in (["train"], ["compare"])
+        again = "; run the same command to go on" if goes_on else ""
         print(f"interrupted{again}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `anypo methods | head`: nobody reads on
