@@ -348,6 +348,9 @@ def caveats(comparison: Comparison) -> list[str]:
             )
         elif s.failed:
             found.append(f"Every run of {s.label} failed.")
+    for s in comparison.standings:
+        if seeds >= LEAST > len(s.outcomes) > 0:
+            found.append(f"With {len(s.outcomes)} seeds, the score of {s.label} is their mean.")
     labels = [s.label for s in comparison.standings if s.outcomes]
     for fact in (f for f in comparison.facts[2:3] if not f.equal):
         each = ", ".join(f"{label} {x}" for label, x in zip(labels, fact.values))
