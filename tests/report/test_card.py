@@ -67,7 +67,7 @@ def test_the_card_holds_everything_that_a_reader_asks(trained, tmp_path):
         entry("2402.03300", "GRPO"),
         "| `held_out` | `21` |",
         "One run with one seed (3)",
-        "Measured greedily on 21 held-out questions",
+        "Measured on 21 held-out questions",
     ):
         assert part in text or part.replace(" --beta 0.04", "") in text, part
     assert (tmp_path / "out" / "learning_curve.png").read_bytes()[:4] == b"\x89PNG"
@@ -155,3 +155,21 @@ def test_rewards_stand_in_where_there_is_no_accuracy():
     run = RunData(Path(), {"task": {"kind": "control"}}, rows, {})
     assert "| mean reward | 0.5 | 0.75 |" in results(run, replace(EXPORT, step=2, layout="small"))
     assert "Nothing was measured" in results(RunData(Path(), {}, [], {}), EXPORT)
+
+
+def test_pairs_are_no_answers(run):
+    run.facts["task"]["kind"] = "preference"
+    name = front(head(run, EXPORT, None))["model-index"][0]["results"][0]["metrics"][0]["name"]
+    assert name.startswith("pairs whose preferred answer scores higher, %")
+    assert "Pairs whose preferred answer scores higher, with 95 %" in results(run, EXPORT)
+    assert "21 held-out pairs" in " ".join(limits(run, EXPORT))
+
+
+def test_of_given_answers_the_likelihood_counts(tmp_path):
+    rows = [{"step": k, "reward": 1.0, "nll": 3.0 / k} for k in (1, 2, 3)]
+    run = RunData(tmp_path, {"task": {"kind": "demonstration"}}, rows, {})
+    text = results(run, replace(EXPORT, step=2))
+    assert "| negative log-likelihood per token | 3 | 1.5 |" in text
+    assert "reward" not in text
+    write_card(run, replace(EXPORT, step=3), tmp_path)
+    assert (tmp_path / "learning_curve.png").stat().st_size > 10_000

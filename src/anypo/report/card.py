@@ -25,6 +25,9 @@ from anypo.report.run import Point, RunData, share
 from anypo.report.text import visible
 
 CURVE = "learning_curve.png"
+MEANT = {"preference": "pairs whose preferred answer scores higher"}
+"""Kind of a task → what an accuracy of it counts; of all others exact greedy answers."""
+
 SIDES = {"seen": "questions seen in training", "held_out": "questions held out"}
 LIBRARY = {"model": "transformers", "adapter": "peft", "small": "anypo"}
 
@@ -131,11 +134,15 @@ def _measured(run: RunData, export: Export) -> list[dict[str, Any]]:
                 "task_type": "text-generation",
                 "dataset_split": side,
                 "metric_type": "accuracy",
-                "metric_name": f"greedy exact answers, % (95 % interval {said})",
+                "metric_name": f"{_counted(run)}, % (95 % interval {said})",
                 "metric_value": round(100 * point.value, 2),
             }
         )
     return found
+
+
+def _counted(run: RunData) -> str:
+    return MEANT.get(run.kind, "greedy exact answers")
 
 
 def _called(run: RunData, what: str) -> str:
@@ -182,13 +189,15 @@ def results(run: RunData, export: Export) -> str:
     if after:
         then, now = run.scores.get("before", {}), _row(run, export.step)
         rows = [(SIDES[side], _share(then, side), _share(now, side)) for side in after]
-        said = "Greedy exact answers, with 95 % Wilson intervals over questions."
+        said = f"{_counted(run).capitalize()}, with 95 % Wilson intervals."
         return f"{said}\n\n{table(('', 'before training', 'this checkpoint'), rows)}"
     names = {
         "rollout/ep_rew_mean": "mean return of an episode",
         "reward": "mean reward",
         "nll": "negative log-likelihood per token",
     }
+    if run.given:
+        names = {"nll": names["nll"]}
     known = {text: run.series(name) for name, text in names.items()}
     rows = [
         (text, f"{s[0][1]:.4g}", f"{_until(s, export.step):.4g}") for text, s in known.items() if s
@@ -315,8 +324,9 @@ def limits(run: RunData, export: Export) -> list[str]:
     said = [f"One run with one seed ({plain(run.setting('seed', 0))}): other seeds differ."]
     if after := at(run, export.step):
         many = _row(run, export.step).get("held_out/total", 0)
-        asked = f"{many} held-out questions" if many else "questions that it was trained on"
-        said.append(f"Measured greedily on {asked} of one task; nothing is known of any other.")
+        unit = "pairs" if run.kind == "preference" else "questions"
+        asked = f"{many} held-out {unit}" if many else f"{unit} that it was trained on"
+        said.append(f"Measured on {asked} of one task; nothing is known of any other.")
     if after and export.dtype != "float32":
         said.append(
             f"The numbers are those of the float32 weights, which were not measured again after "

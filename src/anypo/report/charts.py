@@ -233,15 +233,16 @@ def learning_curve(run: RunData, png: Any, title: str) -> None:
     style |= dict.fromkeys(("axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), "#52514e")
     with matplotlib.rc_context({**style, "text.color": "#0b0b0b", "lines.linewidth": 2}):
         figure = Figure(figsize=(9.6, 3.6), dpi=160, facecolor="white", layout="constrained")
-        left, right = figure.subplots(1, 2)
-        if points := run.accuracy("held_out"):
-            accuracy(left, points, "#2a78d6")
-            left.set_title("Exact answers on held-out questions, 95 % interval", loc="left")
-        right.plot(*zip(*run.series("reward"), strict=True), color="#2a78d6", linewidth=1.5)
-        if min(value for _, value in run.series("reward")) >= 0:
+        points, (series, said) = run.accuracy("held_out"), _learned(run)
+        *left, right = figure.subplots(1, 2 if points else 1, squeeze=False)[0]
+        if points:
+            accuracy(left[0], points, "#2a78d6")
+            left[0].set_title("Exact answers on held-out questions, 95 % interval", loc="left")
+        right.plot(*zip(*series, strict=True), color="#2a78d6", linewidth=1.5)
+        if min(value for _, value in series) >= 0:
             right.set_ylim(bottom=0)
-        right.set_title("Mean reward of the sampled answers", loc="left")
-        for axes in (left, right):
+        right.set_title(said, loc="left")
+        for axes in (*left, right):
             axes.grid(axis="y", linewidth=0.8)
             axes.set_axisbelow(True)
             axes.set_xlabel("iteration")
@@ -249,3 +250,13 @@ def learning_curve(run: RunData, png: Any, title: str) -> None:
             axes.tick_params(length=0)
         figure.suptitle(title, x=0.01, ha="left", weight="bold")
         figure.savefig(png)
+
+
+def _learned(run: RunData) -> tuple[list[tuple[int, float]], str]:
+    """The series that says best whether a run learned, and what it is."""
+    given = run.given and run.series("nll")
+    if given:
+        return given, "Negative log-likelihood per token of the given answers"
+    if returns := run.series("rollout/ep_rew_mean"):
+        return returns, "Mean return of a finished episode"
+    return run.series("reward"), "Mean reward of what was sampled"
