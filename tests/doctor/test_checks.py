@@ -249,6 +249,117 @@ def kinds(x: Record) -> set[str]:
     return {f.kind for f in diagnose(x)}
 
 
+SEVERE: dict[str, tuple[Record, Record]] = {
+    "no_signal": (
+        record({"frac_reward_zero_std": [1.0] * N, "reward": FLAT}, **STUCK),
+        record({"frac_reward_zero_std": [0.95] * N, "reward": FLAT}, **STUCK),
+    ),
+    "unscored": (record({"unscored": [70.0] * N}), record({"unscored": [60.0] * N})),
+    "ratio_tails": (record({"ratio/max": [110.0] * N}), record({"ratio/max": [90.0] * N})),
+    "policy_jumps": (record({"approx_kl": [1.1] * N}), record({"approx_kl": [0.9] * N})),
+    "mismatch": (record({GAP: wave(0.55, 0.55)}), record({GAP: wave(0.45, 0.45)})),
+    "old_data": (record({"staleness/mean": [17.0] * N}), record({"staleness/mean": [15.0] * N})),
+    "non_finite": (
+        record({"skipped_updates": [0.0] * 37 + [1.0] * 3}),
+        record({"skipped_updates": [0.0] * 38 + [1.0] * 2}),
+    ),
+}
+"""Records that are serious, and such that are only a warning."""
+
+
+@pytest.mark.parametrize("kind", SEVERE)
+def test_a_finding_is_serious_from_its_own_threshold_on(kind):
+    found = [{f.kind: f.severity for f in diagnose(x)}[kind] for x in SEVERE[kind]]
+    assert found == ["serious", "warning"]
+
+
+def cut(whole: int, **metrics: Any) -> Record:
+    """Answers that are cut off, but for some of 16, which have better scores."""
+
+    def change(row: dict[str, Any]) -> None:
+        order[row["step"]] = order.get(row["step"], 0) + 1
+        row["truncated"] = order[row["step"]] > whole
+        row["score"] = 0.5
+
+    order: dict[int, int] = {}
+    columns = {"completions/clipped_ratio": [0.9] * N, "reward": FLAT, **metrics}
+    return record(columns, change, scores=SLIGHTLY, held_out=(5, 4, 5))
+
+
+SLIGHTLY = {"after": {"held_out/correct": 2, "held_out/total": 60}}
+
+
+def loops(every: int) -> Callable[[dict[str, Any]], None]:
+    """One answer in so many repeats itself."""
+    count = [0]
+
+    def change(row: dict[str, Any]) -> None:
+        count[0] += 1
+        if count[0] % every == 0:
+            looped(row)
+
+    return change
+
+
+def plateau(last: float) -> list[float]:
+    """Rewards that rise, stay, and end a little higher."""
+    return wave(0.1, 0.5, 20) + [0.5] * 10 + [last] * 10
+
+
+SINKING = wave(2.0, 0.5)[:30] + [0.15] * 10
+EDGES: dict[str, tuple[str, Record, Record]] = {
+    "movement instead of bfloat16": (
+        "lr_too_small",
+        record({"weights/moved": [5e-7] * N, "reward": FLAT}, **STUCK),
+        record({"weights/moved": [2e-6] * N, "reward": FLAT}, **STUCK),
+    ),
+    "nothing moves, rewards rise": (
+        "lr_too_small",
+        record({"weights/moved": [5e-8] * N}),
+        record({"weights/moved": [5e-7] * N}),
+    ),
+    "hardly any weight changes, rewards rise": (
+        "lr_too_small",
+        record({"weights/changed": [5e-5] * N}),
+        record({"weights/changed": [5e-4] * N}),
+    ),
+    "rewards fall": (
+        "lr_too_large",
+        record({"weights/moved": [0.06] * N, "reward": wave(0.5, 0.2)}, **STUCK),
+        record({"weights/moved": [0.04] * N, "reward": wave(0.5, 0.2)}, **STUCK),
+    ),
+    "the easy part rises a little": (
+        "format_only",
+        record(
+            {"rewards/format/mean": wave(0.8, 0.97), "rewards/accuracy/mean": wave(0.1, 0.1)},
+            **STUCK,
+        ),
+        record(
+            {"rewards/format/mean": wave(0.8, 0.87), "rewards/accuracy/mean": wave(0.1, 0.1)},
+            **STUCK,
+        ),
+    ),
+    "one long answer in four repeats itself": (
+        "repetition",
+        record(change=loops(4)),
+        record(change=loops(6)),
+    ),
+    "whole answers are too rare to compare with": ("truncated", cut(1), cut(4)),
+    "rewards creep": (
+        "entropy_collapse",
+        record({"entropy": SINKING, "reward": plateau(0.505)}, **STUCK),
+        record({"entropy": SINKING, "reward": plateau(0.53)}, **STUCK),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_the_other_edges_of_a_check(name):
+    kind, wrong, right = EDGES[name]
+    assert kind in kinds(wrong)
+    assert kind not in kinds(right)
+
+
 def test_the_healthy_record_is_healthy():
     found = examine(record())
     assert [f.sentence for f in found.findings] == []
