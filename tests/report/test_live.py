@@ -258,6 +258,12 @@ def test_a_page_is_drawn_no_oftener_than_it_can_be_borne(tmp_path, monkeypatch):
     watched.draw()
     assert len(drawn) == 2
     assert watched.state()["stamp"] == drawn[1]
+    watched.due = 1e18
+    (out / "scores.json").write_text(json.dumps({"before": {}, "after": {}}))
+    watched.told_due = 0.0
+    assert watched.state()["stamp"] != drawn[1]  # the end is shown at once
+    watched.draw()
+    assert len(drawn) == 3
 
 
 # ── whom it answers ──────────────────────────────────────────────────────────────────────────────

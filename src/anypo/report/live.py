@@ -36,6 +36,9 @@ MOST_SIZE, MOST_FIND, MOST_PART, MOST_AT_ONCE = 100, 200, 100_000, 4
 SHARE = 10
 """A page is drawn again after so many times what the last one took: a tenth of a core at most."""
 
+LONGEST = 30.0
+"""Most seconds after which a page is drawn again; at once when a run has ended."""
+
 STEPS = 12
 """Iterations out of which a live page takes its examples."""
 
@@ -99,7 +102,8 @@ class Live:
                     rendered(load(self.out, most=STEPS), live={"stamp": now, "every": EVERY}),
                     now,
                 )
-                self.due = time.monotonic() + SHARE * (time.monotonic() - started)
+                spent = time.monotonic() - started
+                self.due = time.monotonic() + min(SHARE * spent, LONGEST)
             return self.page
 
     def state(self, query: Query | None = None) -> dict[str, Any]:
@@ -111,6 +115,8 @@ class Live:
             self.told = {"step": run.last, "wanted": run.setting("steps", run.last)}
             self.told |= {"ended": run.ended, "patience": max(PATIENCE, 5 * longest)}
             self.told_due = time.monotonic() + SHARE * (time.monotonic() - started)
+        if self.told["ended"]:  # nothing is left that drawing could slow down
+            self.due = 0.0
         newest = max((s.st_mtime for f in self.out.iterdir() if (s := _stat(f))), default=0.0)
         stamp = self.signature() if started >= self.due else self.stamp
         return {**self.told, "stamp": stamp, "quiet": max(0.0, time.time() - newest)}
