@@ -19,7 +19,7 @@ CORE = {"anypo", "torch", "numpy", "safetensors"}
 """What the core depends on; everything else is an extra."""
 
 ROOMS = {
-    "report": {"jinja2", "markupsafe", "matplotlib"},
+    "report": {"jinja2", "markupsafe", "matplotlib", "scipy"},
     "cli": {"rich", "tyro", "yaml"},
     "translate": {"yaml"},
 }
@@ -104,8 +104,8 @@ def house(tmp_path_factory) -> Path:
     """An empty house with the rooms of the real one."""
     top = tmp_path_factory.mktemp("house")
     rooms = (
-        "cli api report verify translate doctor backends recipes rollout engine agents tasks policies pieces "
-        "pieces/ratio pieces/advantage core math"
+        "cli api report verify translate doctor backends recipes rollout engine agents tasks "
+        "policies pieces pieces/ratio pieces/advantage core math"
     )
     for room in [".", *rooms.split()]:
         folder = top / "anypo" / room

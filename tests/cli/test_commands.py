@@ -50,7 +50,7 @@ def test_help_of_a_method_lists_its_own_arguments(capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("trian", "unknown command 'trian'; did you mean train?"),
+        ("trian", "unknown command 'trian'; did you mean train, translate?"),
         ("show gpso", "unknown recipe 'gpso'; did you mean"),
         ("show", "anypo show needs METHOD"),
         (

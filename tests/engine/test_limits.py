@@ -7,6 +7,7 @@ import pytest
 from anypo.core.errors import UsageError
 from anypo.engine.callbacks import Callback, Callbacks
 from anypo.engine.limits import condition, reached, seconds
+from anypo.engine.log import Log
 from anypo.engine.loop import train
 from anypo.engine.movement import Movement
 from anypo.engine.settings import Settings
@@ -125,6 +126,14 @@ def test_a_spent_budget_stays_spent_and_a_raised_one_goes_on(tmp_path):
     assert again.step == 2 and "max_tokens" in again.ended
     more = run(tmp_path / "a", max_tokens=3 * per_iteration)
     assert more.step == 3
+
+
+def test_extremes_of_several_updates_are_extremes_and_the_rest_are_means(tmp_path):
+    log, facts = Log(tmp_path, 0), {}
+    for low, high, loss in ((0.5, 1.5, 1.0), (0.9, 3.0, 2.0), (0.8, 2.0, 6.0)):
+        new = {"ratio/min": low, "ratio/max": high, "loss": loss, "grad_norm": 1.0}
+        facts = log.fold(facts, new)
+    assert (facts["ratio/min"], facts["ratio/max"], facts["loss"]) == (0.5, 3.0, 3.0)
 
 
 def test_movement_is_relative_and_bfloat16_sees_only_large_steps():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -39,7 +40,7 @@ def describe(
             "threads": torch.get_num_threads(),
             "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         },
-        "command": " ".join(["anypo", *sys.argv[1:]]),
+        "command": shlex.join(["anypo", *sys.argv[1:]]),
     }
 
 

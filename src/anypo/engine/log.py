@@ -12,6 +12,7 @@ from anypo.engine.state import State
 
 SUMMED = frozenset({"skipped_updates"})
 LARGEST = frozenset({"ratio/max", "sampling/sampling_logp_difference/max", "two_pass_drift"})
+SMALLEST = frozenset({"ratio/min"})
 
 
 class Log:
@@ -32,7 +33,7 @@ class Log:
         os.replace(partial, self.path)
 
     def fold(self, facts: dict[str, Any], new: dict[str, float]) -> dict[str, Any]:
-        """Metrics of one more optimizer step of the iteration: means, sums, maxima."""
+        """Metrics of one more optimizer step of the iteration: means, sums, extremes."""
         self._updates = 1 + (self._updates if "grad_norm" in facts else 0)
         n = self._updates
         for name, x in new.items():
@@ -41,6 +42,8 @@ class Log:
                 facts[name] = before + x
             elif name in LARGEST:
                 facts[name] = max(before, x)
+            elif name in SMALLEST:
+                facts[name] = min(before, x)
             else:
                 facts[name] = before + (x - before) / n
         facts["updates"] = n
