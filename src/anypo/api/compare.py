@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -206,9 +206,10 @@ def _checked(
     spend = contest.budget(budget, members[0].recipe, task, settings)
     for c in members:
         for tried in tuned.get(c.label, [{}]):
-            made, own = contest.applied(c, tried)
+            made, _ = contest.applied(c, tried)
+            run = contest.trial(c, seed, Path(), spend, shared.settings, shared.common, tried)
             try:
-                validate(made.recipe, task, policy, replace(settings, **own))
+                validate(made.recipe, task, policy, Settings(**run.settings))
             except UsageError as error:
                 said = f" with {contest.written(tried)}" if tried else ""
                 raise UsageError(f"{c.label}{said}: {error}") from None
@@ -228,9 +229,9 @@ def _plan(
 
     recipes = {c.label: {"method": c.method, "recipe": dump(c.recipe)} for c in members}
     tuning = {"values": {k: list(v) for k, v in tune.items()}, "seeds": tune_seeds if tune else 0}
-    plain = {k: v for k, v in asdict(spend).items() if k != "horizon"}
+    plain = {"unit": spend.unit, "amount": spend.amount}
     common = {**shared.common, "settings": shared.settings, "objects": sorted(shared.objects)}
-    return {"contenders": recipes, "all runs": common, "budget": plain, "tuning": tuning}
+    return {"all runs": common, "contenders": recipes, "tuning": tuning, "budget": plain}
 
 
 def _jobs(shared: Field) -> int:
@@ -278,8 +279,8 @@ class _How:
         if self.shared.objects:
             for trial in left:
                 told(trial, {"begin": True})
-                plain, made = trial.as_dict(), self.shared.made(trial.seed)
-                told(trial, perform(plain, lambda event, t=trial: told(t, event), **made))
+                hear = lambda event, t=trial: told(t, event)  # noqa: E731
+                told(trial, perform(trial.as_dict(), hear, self.shared.made))
         else:
             threads = max((os.cpu_count() or 1) // self.jobs, 1)
             run_all(left, self.jobs, threads, self.folder / LOG, told)

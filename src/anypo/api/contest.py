@@ -17,6 +17,7 @@ from anypo.core.dump import dump
 from anypo.core.errors import UsageError, nearest
 from anypo.core.recipe import Recipe
 from anypo.engine.settings import Settings
+from anypo.engine.validate import UNUSED
 
 UNITS = ("completions", "tokens", "iterations")
 LIMITS = {"completions": "max_completions", "tokens": "max_tokens"}
@@ -115,6 +116,7 @@ class Budget:
     unit: str
     amount: int
     horizon: int = 1
+    kind: str = "language"
 
     def settings(self, recipe: Recipe, prompts: int) -> dict[str, Any]:
         """The run settings that end a run of a recipe where its budget is spent.
@@ -125,7 +127,8 @@ class Budget:
         most = {"completions": 10 * expected + 10, "tokens": self.amount, "iterations": self.amount}
         limit = {LIMITS[self.unit]: self.amount} if self.unit in LIMITS else {}
         often = max(round(expected / MEASUREMENTS), 1)
-        return {"steps": most[self.unit], "eval_every": often, "record_every": often, **limit}
+        whole = {"steps": most[self.unit], "eval_every": often, "record_every": often, **limit}
+        return {k: v for k, v in whole.items() if k not in UNUSED[self.kind]}
 
     def iterations(self, recipe: Recipe, prompts: int) -> int:
         """About how many iterations spend it; of tokens, if every answer is as long as it may."""
@@ -156,7 +159,7 @@ def budget(text: str, first: Recipe, task: Any, settings: Settings) -> Budget:
     amount = int(found[1]) if found[1] else amounts[unit]
     if amount < 1:
         raise UsageError(f"budget={text!r}: a run must be allowed to spend something")
-    return Budget(unit, amount, horizon)
+    return Budget(unit, amount, horizon, task.kind)
 
 
 # ── tuning ───────────────────────────────────────────────────────────────────────────────────────
@@ -296,13 +299,12 @@ def claim(out: Path, plan: Mapping[str, Any]) -> None:
     file, here = out / PLAN, json.loads(json.dumps(plan))
     if file.exists():
         there = json.loads(file.read_text("utf-8"))
-        for key in here.keys() - {"contenders"}:
-            if there.get(key) != here[key]:
-                raise UsageError(_other(out, key, there.get(key), here[key]))
-        for label in here["contenders"].keys() & there["contenders"].keys():
-            if there["contenders"][label] != here["contenders"][label]:
-                raise UsageError(_other(out, label, "another recipe", "this one"))
-        here["contenders"] = {**there["contenders"], **here["contenders"]}
+        members = {**there["contenders"], **here["contenders"]}
+        for label in (x for x in there["contenders"] if members[x] != there["contenders"][x]):
+            raise UsageError(_other(out, label, "another recipe", "this one"))
+        for key in (k for k in here if k != "contenders" and there.get(k) != here[k]):
+            raise UsageError(_other(out, key, there.get(key), here[key]))
+        here["contenders"] = members
     elif out.exists() and any(out.iterdir()):
         raise UsageError(f"{out} is not empty and holds no comparison: choose another --out")
     out.mkdir(parents=True, exist_ok=True)
@@ -313,8 +315,8 @@ def claim(out: Path, plan: Mapping[str, Any]) -> None:
 
 def _other(out: Path, key: str, there: Any, here: Any) -> str:
     if isinstance(there, Mapping) and isinstance(here, Mapping):
-        changed = [k for k in {*there, *here} if there.get(k) != here.get(k)]
-        key, there, here = f"{key}.{changed[0]}", there.get(changed[0]), here.get(changed[0])
+        inner = next(k for k in [*there, *here] if there.get(k) != here.get(k))
+        return _other(out, f"{key}.{inner}", there.get(inner), here.get(inner))
     return (
         f"{out} holds another comparison ({key}: {there!r} there, {here!r} here). Choose another "
         "--out, or remove that folder"

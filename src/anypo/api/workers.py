@@ -26,7 +26,7 @@ Event = dict[str, Any]
 """`begin`; `row` of an iteration; `done` or `failed` with its reason, which is the last one."""
 
 Tell = Callable[[Trial, Event], None]
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+THREADS = "OMP_NUM_THREADS"
 SHOWN = ("step", "sampled", "num_tokens", "step_time", "reward")
 LOG = "workers.log"
 START = "from anypo.api.workers import serve; serve()"
@@ -43,10 +43,14 @@ class Rows(Callback):
         self.tell({"row": {k: row[k] for k in row if k in SHOWN or k.startswith("held_out/")}})
 
 
-def perform(trial: Mapping[str, Any], tell: Callable[[Event], None], **objects: Any) -> Event:
+def perform(
+    trial: Mapping[str, Any],
+    tell: Callable[[Event], None],
+    objects: Callable[[int], Mapping[str, Any]] = lambda seed: {},
+) -> Event:
     """Make one run and its report in this process; the last event, `done` or `failed`.
 
-    `objects` replace what the plain data of the trial cannot hold: policies and tasks.
+    `objects` makes what the plain data of the trial cannot hold, for its seed: policies and tasks.
     """
     from anypo.api.names import load_recipe
     from anypo.api.train import train
@@ -58,7 +62,7 @@ def perform(trial: Mapping[str, Any], tell: Callable[[Event], None], **objects: 
             name=trial["name"] or trial["label"],
             arguments=trial["given"],
             callbacks=[Rows(tell)],
-            **{**trial["common"], **objects},
+            **{**trial["common"], **objects(trial["settings"]["seed"])},
             **trial["settings"],
         )
         run.report  # noqa: B018
@@ -96,10 +100,14 @@ class Worker:
     def __init__(self, threads: int, log: Path) -> None:
         self.threads, self.log = threads, log
         self.process: subprocess.Popen[str] | None = None
+        self.lock, self.stopped = threading.Lock(), False
 
     def perform(self, trial: Trial, tell: Tell) -> Event:
         """Have one run made; the last event."""
-        process = self.process or self._start()
+        with self.lock:
+            if self.stopped:
+                return {"failed": "interrupted"}
+            process = self.process or self._start()
         assert process.stdin is not None and process.stdout is not None
         try:
             process.stdin.write(json.dumps({"trial": trial.as_dict(), "words": trial.words}) + "\n")
@@ -116,23 +124,24 @@ class Worker:
         return {"failed": f"its process {how}; what it said is in {self.log}"}
 
     def _start(self) -> subprocess.Popen[str]:
-        count = {name: str(self.threads) for name in THREADS}
         with self.log.open("a") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-c", START],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env={**os.environ, **count},
+                env={THREADS: str(self.threads), **os.environ},
                 text=True,
             )
         return self.process
 
     def stop(self) -> None:
         """End the process, whatever it does."""
-        if self.process:
-            self.process.kill()
-            self.process.wait()
+        with self.lock:
+            self.stopped = True
+            if self.process:
+                self.process.kill()
+                self.process.wait()
 
 
 def run_all(trials: Sequence[Trial], jobs: int, threads: int, log: Path, tell: Tell) -> None:

@@ -93,7 +93,9 @@ class Board:
 
     def _score(self, trial: Trial) -> float:
         try:
-            return outcome(Path(trial.out), self.metric).score
+            made = outcome(Path(trial.out), self.metric)
+            self.metric = self.metric or made.metric
+            return made.score
         except UsageError:  # said once, at the end
             return math.nan
 
@@ -105,7 +107,7 @@ class Board:
         return f"{name}: {self._shown(state[1])} ({clock(seconds)})"
 
     def _shown(self, score: float) -> str:
-        known = is_share(self.metric or "held_out/accuracy") and 0 <= score <= 1
+        known = is_share(self.metric) and 0 <= score <= 1
         return f"{100 * score:.0f} %" if known else f"{score:.3g}"
 
     def lines(self) -> Group:

@@ -108,7 +108,7 @@ FREE = ("task.",)
 
 
 def run(words: list[str]) -> int:
-    """Compare, then print who is ahead, the scores and what they cost."""
+    """Compare, then print who is ahead, the scores and what they cost; 1 where a run failed."""
     given = gather(Compare, words)
     options = parse(Compare, given, "compare", FREE)
     from anypo import api
@@ -148,7 +148,7 @@ def run(words: list[str]) -> int:
         print_json(as_dict(done))
     else:
         show(console(sys.stdout), done)
-    return 0
+    return 1 if any(s.failed for s in done.standings) else 0
 
 
 def _member(text: str, notice: Any) -> Contender | Path:

@@ -182,9 +182,11 @@ class Scale:
 
 
 def span(c: Comparison, m: Measure) -> str:
-    """`76 % to 93 %`, or that there is none."""
+    """`76 to 93 %`, or that there is none."""
     if not (math.isfinite(m.low) and math.isfinite(m.high)):
         return "–"
+    if m.low == m.high:
+        return "no spread"
     low = said(c, m.low)
     return f"{low.removesuffix(chr(0x202F) + '%')} to {said(c, m.high)}"
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from anypo.engine.measure import Measure
+from anypo.engine.validate import UNUSED
 from anypo.report.outcomes import UNITS, Costs, Outcome, direction, is_share
 from anypo.report.statistics import FREE, LEAST, Pair, mean, pairs, typical
 
@@ -218,14 +219,15 @@ def alike(standings: Sequence[Standing], unit: str) -> list[Fact]:
 def _described(s: Standing) -> dict[str, Any]:
     facts = s.outcomes[0].facts
     settings, policy, task = (facts.get(k) or {} for k in ("settings", "policy", "task"))
+    idle = UNUSED.get(str(task.get("kind")), ())
     batch = s.spent("completions") / max(s.spent("iterations"), 1)
     found = {
         "task": task.get("name"),
         "policy": policy.get("name"),
         "seeds": ", ".join(str(o.seed) for o in s.outcomes),
         "tuning": s.tuned or "none",
-        "learning rate": settings.get("lr") or policy.get("lr"),
-        **{SAID.get(k, k): settings.get(k) for k in SETTINGS},
+        "learning rate": s.outcomes[0].lr,
+        **{SAID.get(k, k): settings.get(k) for k in SETTINGS if k not in idle},
         "completions per iteration, on average": brief(batch),
         "threads": (facts.get("hardware") or {}).get("threads"),
     }
@@ -255,7 +257,7 @@ def brief(x: float) -> str:
 
 def said(comparison: Comparison, x: float) -> str:
     """A score in words: whole percent for shares, else three digits."""
-    return f"{100 * x:.0f}\u202f%" if comparison.share else f"{x:.3g}"
+    return f"{100 * x:.0f}\u202f%" if comparison.share else f"{x:.3g}".replace("-", "−")
 
 
 def gap(comparison: Comparison, x: float) -> str:

@@ -41,7 +41,8 @@ Points = list[tuple[Costs, float]]
 class Outcome:
     """A finished run: the method it stands for, its score, its curve, and what it spent.
 
-    `points` are what was measured along the run, each with all that had been spent by then.
+    `points` are what was measured along the run, each with all that had been spent by then; `lr` is
+    the learning rate of its first iteration.
     """
 
     label: str
@@ -51,6 +52,8 @@ class Outcome:
     points: Points
     spent: Costs
     facts: Mapping[str, Any]
+    lr: float | None = None
+    metric: str = ""
 
     def reached(self, level: float, better: int) -> Costs | None:
         """What had been spent when the score first was at a level; None if it never was."""
@@ -96,13 +99,15 @@ def outcome(out: Path, metric: str = "", label: str = "") -> Outcome:
     if after is not None:
         points = [p for p in points if p[0] is not spent[-1]] + [(spent[-1], after)]
     if not points:
-        raise UsageError(f"{out} measured no {metric!r}; it has {', '.join(measured(run))}")
+        known = ", ".join(measured(run))
+        raise UsageError(f"{out} measured no {metric!r}: score another --metric, of {known}")
     start = [] if before is None else [(dict.fromkeys(UNITS, 0.0), before)]
     score = _late(points, spent[-1]["iterations"]) if after is None else after
     points = _smooth(points) if after is None else points
     name = label or str(run.facts.get("method", "run"))
     seed = int(run.setting("seed", 0))
-    return Outcome(name, seed, out, score, start + points, spent[-1], run.facts)
+    lr = number(run.rows[0], "learning_rate")
+    return Outcome(name, seed, out, score, start + points, spent[-1], run.facts, lr, metric)
 
 
 def number(row: Mapping[str, Any], metric: str) -> float | None:
