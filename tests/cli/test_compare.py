@@ -169,7 +169,7 @@ def test_every_run_may_spend_the_same(tmp_path):
     found = here(members, tmp_path / "out", budget="64 completions")
     spent = {s.label: (s.spent("completions"), s.spent("iterations")) for s in found.standings}
     assert spent == {"small": (64, 8), "large": (64, 4)}
-    assert [f.equal for f in found.facts if f.name == "completions per run, on average"] == [True]
+    assert [f.equal for f in found.facts if f.name == "completions per run"] == [True]
     every = {o.facts["settings"]["eval_every"] for s in found.standings for o in s.outcomes}
     assert every == {1}
 

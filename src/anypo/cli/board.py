@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections import Counter
 from pathlib import Path
@@ -30,12 +31,15 @@ from anypo.report.comparison import (
     said,
     sentences,
 )
-from anypo.report.outcomes import is_share, outcome
+from anypo.report.outcomes import UNITS, is_share, outcome
 from anypo.report.statistics import LEAST, Pair
 from anypo.report.text import visible
 
 COLOURS = ("blue", "yellow", "green", "magenta", "cyan", "red")
-BAR = 26
+BAR = 24
+GROUPED = re.compile("(?<=\\d)\u202f(?=\\d)")
+"""The thin space within a number, at which a line would be folded."""
+
 OFTEN = 0.2
 """Seconds between redraws, at least."""
 
@@ -167,6 +171,7 @@ def show(screen: Console, c: Comparison) -> None:
         indent(screen, text)
     screen.print()
     screen.print(scores(c, colours))
+    screen.print(costs(c))
     if c.pairs:
         screen.print(chances(c))
     equal = "; ".join(f"{f.name} {f.values[0]}" for f in c.facts if f.equal) or "nothing"
@@ -181,7 +186,7 @@ def show(screen: Console, c: Comparison) -> None:
 
 def indent(screen: Console, text: str, style: str = "") -> None:
     """A sentence, two characters in; folded where someone looks, one line for a script."""
-    shown = cell(text, style)
+    shown = cell(GROUPED.sub("", text), style)
     if screen.is_terminal:
         screen.print(Padding(shown, (0, 0, 0, 2), expand=False))
     else:
@@ -194,31 +199,25 @@ def by_name(c: Comparison) -> list[Standing]:
 
 
 def scores(c: Comparison, colours: dict[str, str]) -> Table:
-    """One row per method, best first."""
-    few = len(c.seeds) < LEAST
-    scale = Scale.of(c)
+    """One row per method, best first: every seed with the interval, the middle and the mean."""
+    few, scale = len(c.seeds) < LEAST, Scale.of(c)
     low, high = (scale.label(x)["said"] for x in (scale.low, scale.high))
-    middle = "mean" if few else "interquartile mean"
     axis = f"{low}{' ' * max(BAR - len(low) - len(high), 1)}{high}"
-    numbers = (f"{c.unit} to {said(c, c.level)}", "tokens", "updates", "seconds")
-    means = () if few else ("mean",)
-    columns = ("", axis, middle, *means, *numbers)
-    rows = [_row(c, s, scale, colours[s.label], few) for s in c.standings]
+    middle = ("mean",) if few else ("interquartile mean", "mean")
+    rows = [_row(c, s, scale, colours[s.label], len(middle)) for s in c.standings]
     title = f"{c.metric}, {len(c.seeds)} seeds, {brief(c.amount)} {c.unit} each; 95 % intervals"
-    return table(columns, rows, title, right=columns[2:])
+    made = table(("", axis, *middle), rows, title, right=middle)
+    made.columns[1].no_wrap, made.columns[1].min_width = True, BAR
+    return made
 
 
-def _row(c: Comparison, s: Standing, scale: Scale, colour: str, few: bool) -> list[Any]:
-    if s.typical is None or s.mean is None:
-        return [cell(s.label, "bold"), "no finished run", *[""] * (5 if few else 6)]
+def _row(c: Comparison, s: Standing, scale: Scale, colour: str, means: int) -> list[Any]:
     failed = f" ({len(s.failed)} failed)" if s.failed else ""
-    cost = brief(s.reached.get(c.unit, math.inf))
-    cost += "" if s.reachers == len(s.outcomes) else f" ({s.reachers} of {len(s.outcomes)} runs)"
-    means = [] if few else [f"{said(c, s.mean.value)} ({span(c, s.mean)})"]
-    spent_ = [brief(s.spent(u)) for u in ("tokens", "updates", "seconds")]
-    typical = f"{said(c, s.typical.value)} ({span(c, s.typical)})"
     name = cell(s.label, "bold").append(failed, style="red")
-    return [name, bar(scale, s, colour), typical, *means, cost, *spent_]
+    if s.typical is None or s.mean is None:
+        return [name, "no finished run", *[""] * means]
+    middles = (s.typical, s.mean)[:means]
+    return [name, bar(scale, s, colour), *(f"{said(c, m.value)} ({span(c, m)})" for m in middles)]
 
 
 def bar(scale: Scale, s: Standing, colour: str) -> Text:
@@ -230,19 +229,34 @@ def bar(scale: Scale, s: Standing, colour: str) -> Text:
     for x in s.scores.values():
         made[place(x)] = "┿"
     made[place(s.typical.value)] = "●"
-    text = Text()
+    text = Text(no_wrap=True)
     for x in made:
         text.append(x, style="dim" if x == "·" else colour)
     return text
 
 
+def costs(c: Comparison) -> Table:
+    """One row per method: what the level cost, and what a whole run did."""
+    units = [c.unit, *(u for u in UNITS if u != c.unit)]
+    columns = ("", f"to {said(c, c.level)}", *units)
+    rows = [_cost(c, s, units) for s in c.standings if s.outcomes]
+    title = f"Cost: median {c.unit} to reach {said(c, c.level)}; of a whole run, on average"
+    return table(columns, rows, title, right=columns[1:])
+
+
+def _cost(c: Comparison, s: Standing, units: list[str]) -> list[Any]:
+    cost = brief(s.reached.get(c.unit, math.inf))
+    cost += "" if s.reachers == len(s.outcomes) else f" ({s.reachers} of {len(s.outcomes)})"
+    return [cell(s.label, "bold"), cost, *(brief(s.spent(u)) for u in units)]
+
+
 def chances(c: Comparison) -> Table:
     """One row per pair."""
-    joint = f", all {len(c.pairs)} at once" if len(c.pairs) > 1 else ""
+    joint = f", for all {len(c.pairs)} differences at once" if len(c.pairs) > 1 else ""
     unit = " in points" if c.share else ""
-    columns = ("", f"first less second{unit}", "chance of being better", "ahead")
+    columns = ("", f"difference{unit}", "chance to be better", "ahead")
     rows = [_pair(c, p) for p in c.pairs]
-    title = f"Differences of means; 95 % intervals{joint}"
+    title = f"First less second, means; 95 % intervals{joint}"
     return table(columns, rows, title, right=columns[1:3])
 
 

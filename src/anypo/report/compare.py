@@ -48,6 +48,7 @@ METRICS = {
 }
 """What the usual metrics are, in words."""
 
+PERCENT = "\u202f%"
 Row = dict[str, Any]
 
 
@@ -182,13 +183,13 @@ class Scale:
 
 
 def span(c: Comparison, m: Measure) -> str:
-    """`76 to 93 %`, or that there is none."""
+    """`76 to 93`, or that there is none."""
     if not (math.isfinite(m.low) and math.isfinite(m.high)):
         return "–"
     if m.low == m.high:
         return "no spread"
     low = said(c, m.low)
-    return f"{low.removesuffix(chr(0x202F) + '%')} to {said(c, m.high)}"
+    return f"{low.removesuffix(PERCENT)} to {said(c, m.high).removesuffix(PERCENT)}"
 
 
 def _row(c: Comparison, s: Standing, scale: Scale, colour: int) -> Row:

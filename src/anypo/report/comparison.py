@@ -197,7 +197,7 @@ SAID = {
     "horizon": "horizon (0 = the task's own)",
     "eval_every": "iterations between evaluations",
 }
-PER_RUN = {u: f"{u} per run, on average" for u in UNITS}
+PER_RUN = {u: f"{u} per run" for u in UNITS}
 
 
 def alike(standings: Sequence[Standing], unit: str) -> list[Fact]:
@@ -228,7 +228,7 @@ def _described(s: Standing) -> dict[str, Any]:
         "tuning": s.tuned or "none",
         "learning rate": s.outcomes[0].lr,
         **{SAID.get(k, k): settings.get(k) for k in SETTINGS if k not in idle},
-        "completions per iteration, on average": brief(batch),
+        "completions per iteration": brief(batch),
         "threads": (facts.get("hardware") or {}).get("threads"),
     }
     return found
