@@ -85,15 +85,15 @@ def _looks(recipe: Recipe) -> None:
 
 
 def _alike(recipe: Recipe) -> bool:
-    """Whether a good and a bad answer get the same credit, above 0."""
-    row = torch.arange(2)
+    """Whether bad and good answers to a prompt all get the same credit, above 0."""
+    row = torch.arange(max(recipe.sampling.group, 2))
     ids = {"traj": row, "seq": row, "group": 0 * row, "prompt": 0 * row}
-    columns = {name: row.double() for name in ("reward", "score", "lot")}
+    columns = {name: row.double() / row.max() for name in ("reward", "score", "lot")}
     try:
-        good = recipe.advantage(Batch(columns, ids))
+        credit = recipe.advantage(Batch(columns, ids))
     except UsageError:  # it reads more than rewards
         return False
-    return bool(good[0] == good[1] > 0)
+    return bool((credit == credit[0]).all() and credit[0] > 0)
 
 
 def _lengths(recipe: Recipe, settings: Settings, task: Any) -> None:
