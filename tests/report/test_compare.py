@@ -158,7 +158,7 @@ def test_a_method_whose_runs_failed_is_not_called_ahead(tmp_path):
     found = made(tmp_path, {"grpo": LOW, "gspo": HIGH[:4]}, failed=failed)
     assert found.pairs[0].ahead == "gspo" and found.winner == ""
     assert "1 of its runs failed and are left out" in sentences(found)[0]
-    assert any("1 of 5 runs of gspo failed" in text for text in caveats(found))
+    assert any("Runs failed (1 of 5 of gspo)" in text for text in caveats(found))
 
 
 def test_equal_scores_and_equal_gaps_say_that_there_is_no_spread(tmp_path):
@@ -169,6 +169,15 @@ def test_equal_scores_and_equal_gaps_say_that_there_is_no_spread(tmp_path):
     apart = made(tmp_path / "b", {"x": [0.5, 0.6], "y": [0.25, 0.35]})
     assert "25 points on each of 2 seeds, which leaves no spread" in sentences(apart)[0]
     assert "With 2 seeds, typical scores are means" in caveats(apart)[0]
+
+
+def test_of_many_pairs_only_the_leads_are_spelt_out(tmp_path):
+    found = made(tmp_path, {"a": LOW, "b": HIGH, "c": LOW[::-1], "d": [0.1, 0.9, 0.3, 0.7, 0.5]})
+    leads = [p for p in found.pairs if p.ahead]
+    assert 0 < len(leads) < 6
+    *spelt, rest = sentences(found)
+    assert len(spelt) == len(leads) and all("is ahead of" in text for text in spelt)
+    assert rest == f"No winner in the other {6 - len(leads)} pairs, which the table tells apart."
 
 
 def test_the_cost_of_a_level_is_the_median_over_seeds(tmp_path):
@@ -189,7 +198,7 @@ def test_what_was_equal_is_told_from_what_was_not(tmp_path):
     other = {f.name: f.values for f in found.facts if not f.equal}
     assert other["completions per run"] == ("640", "1\u202f280")
     assert "completions per iteration" in other
-    assert "a 640, b 1\u202f280" in caveats(found)[-1]
+    assert "a 640, b 1\u202f280" in caveats(found)[-2]
 
 
 # ── the page ─────────────────────────────────────────────────────────────────────────────────────

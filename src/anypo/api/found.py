@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 APART = 1.1
 """How many times one method may have spent what another did and still count as equal."""
 
+AS_FOUND = "Runs as they were found: how their settings were chosen is not recorded."
+
 SEEDED = frozenset({"seed"})
 """What differs between the seeds of one method, and is no difference of task or policy."""
 
@@ -57,8 +59,10 @@ def found(
     kind = str((ended[0].facts.get("task") or {}).get("kind", ""))
     scored = metric or METRICS.get(kind, "reward")
     amount = max(o.spent[unit] for o in ended)
-    standings = [standing(label, mine, scored) for label, mine in groups.items()]
-    kept = {"out": out or folders[0].parent, "notes": tuple(_noted(d) for d in differences)}
+    standings = [
+        standing(label, mine, scored, tuned="not recorded") for label, mine in groups.items()
+    ]
+    kept = {"out": out or folders[0].parent, "notes": (AS_FOUND, *map(_noted, differences))}
     return compared(standings, scored, unit, amount, level, command=command, **kept)
 
 

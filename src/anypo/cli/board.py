@@ -21,6 +21,7 @@ from anypo.cli.screen import cell, table
 from anypo.core.errors import UsageError
 from anypo.report.compare import Scale, span
 from anypo.report.comparison import (
+    SPELT,
     Comparison,
     Standing,
     brief,
@@ -265,12 +266,13 @@ def _pair(c: Comparison, p: Pair) -> list[Any]:
     around = f" ({gap_span(c, d.low, d.high)})" if known else " (no spread)"
     lead = c.leads(p)
     chance = f"{p.chance.value:.2f} ({p.chance.low:.2f} to {p.chance.high:.2f})"
-    ahead = cell(lead, "bold green") if lead else cell("no winner", "dim")
+    more = f", {p.more} more seeds" if p.more and len(c.pairs) > SPELT else ""
+    ahead = cell(lead, "bold green") if lead else cell(f"no winner{more}", "dim")
     return [f"{p.first} and {p.second}", gap(c, d.value) + around, chance, ahead]
 
 
 def tuned(c: Comparison) -> str:
-    """How the methods were tuned, or that they were not."""
+    """How the methods were tuned; empty where they were not."""
     if not c.trials:
-        return "" if c.notes else "No method was tuned: each ran at its own defaults."
+        return ""
     return "Tuned: " + "; ".join(f"{s.label} {s.tuned}" for s in by_name(c) if s.tuned) + "."

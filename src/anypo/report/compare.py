@@ -239,6 +239,7 @@ def _pair(c: Comparison, p: Pair, colours: Mapping[str, int], place: Any) -> Row
             "right": round(100 - 100 * p.chance.high, 2),
             "dot": round(100 * p.chance.value, 2),
         },
+        "more": "" if c.leads(p) or not p.more else f"{p.more} more seeds",
         "paired": p.paired,
         "count": d.count,
     }

@@ -18,6 +18,9 @@ from anypo.report.statistics import FREE, LEAST, Pair, mean, pairs, typical
 NEAR = 0.05
 """Amounts that differ by less than this share are called equal."""
 
+SPELT = 3
+"""Pairs of which each is put into words, wherever it stands."""
+
 POINTS = 41
 """Places along the budget at which curves are compared."""
 
@@ -285,8 +288,14 @@ def headline(comparison: Comparison) -> str:
 
 
 def sentences(comparison: Comparison) -> list[str]:
-    """One sentence for each pair."""
-    return [sentence(comparison, p) for p in comparison.pairs]
+    """One sentence for each pair; of many pairs, for each lead, and one for all the others."""
+    if len(comparison.pairs) <= SPELT:
+        return [sentence(comparison, p) for p in comparison.pairs]
+    leads = [sentence(comparison, p) for p in comparison.pairs if comparison.leads(p)]
+    rest = len(comparison.pairs) - len(leads)
+    other = "other " if leads else ""
+    said_ = f"No winner in the {other}{rest} pairs, which the table tells apart."
+    return [*leads, said_] if rest else leads
 
 
 def sentence(comparison: Comparison, pair: Pair) -> str:
@@ -327,6 +336,8 @@ def _without_spread(pair: Pair, size: str) -> str:
 
 def _wanted(pair: Pair) -> str:
     more = pair.more
+    if abs(pair.difference.value) < 1e-9:
+        return ""
     if not more:
         return " More than 1000 seeds would be needed to see a difference of this size."
     many = f"{more} more seeds" if more > 1 else "1 more seed"
@@ -341,15 +352,12 @@ def caveats(comparison: Comparison) -> list[str]:
             f"With {seeds} seeds, typical scores are means with Student's intervals; from {LEAST} "
             "seeds on they are interquartile means."
         )
-    for s in comparison.standings:
-        if s.failed and s.outcomes:
-            whole = len(s.failed) + len(s.outcomes)
-            found.append(
-                f"{len(s.failed)} of {whole} runs of {s.label} failed; its scores are those of the "
-                "others, and flatter it."
-            )
-        elif s.failed:
-            found.append(f"Every run of {s.label} failed.")
+    found += [f"Every run of {s.label} failed." for s in comparison.standings if not s.outcomes]
+    broken = [s for s in comparison.standings if s.failed and s.outcomes]
+    if broken:
+        whole = [(s, len(s.failed), len(s.failed) + len(s.outcomes)) for s in broken]
+        many = [f"{lost} of {all_} of {s.label}" for s, lost, all_ in whole]
+        found.append(f"Runs failed ({', '.join(many)}): the scores are those of the others.")
     for s in comparison.standings:
         if seeds >= LEAST > len(s.outcomes) > 0:
             found.append(f"With {len(s.outcomes)} seeds, the score of {s.label} is their mean.")
@@ -357,4 +365,6 @@ def caveats(comparison: Comparison) -> list[str]:
     for fact in (f for f in comparison.facts[2:3] if not f.equal):
         each = ", ".join(f"{label} {x}" for label, x in zip(labels, fact.values))
         found.append(f"The methods did not spend the same ({fact.name}: {each}).")
+    if not (comparison.trials or comparison.notes):
+        found.append("No method was tuned: each ran at its defaults, or at what it was given.")
     return found
