@@ -142,6 +142,29 @@ def test_a_worker_that_dies_is_a_failed_run_and_the_next_one_is_made(tmp_path, m
     assert heard[1] == {"done": True}
 
 
+def test_a_worker_ends_in_the_middle_of_a_run_when_nobody_listens(tmp_path):
+    spend = contest.Budget("completions", 10**7)
+    common = {"policy": "tiny", "task": "first_letter", "task_options": {}}
+    grpo = contest.Contender("grpo", "grpo")
+    long = contest.trial(grpo, 0, tmp_path, spend, {"prompts": 2, "eval_size": 2}, common)
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", workers.START],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(),
+        text=True,
+    )
+    process.stdin.write(json.dumps({"trial": long.as_dict(), "words": long.words}) + "\n")
+    process.stdin.flush()
+    assert json.loads(process.stdout.readline())["row"]["step"] == 1
+    process.stdin.close()
+    try:
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.stdout.close()
+
+
 def test_an_interruption_ends_the_workers(tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "START", "import time; time.sleep(60)")
     started: list[Worker] = []

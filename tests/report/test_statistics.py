@@ -103,6 +103,13 @@ def test_the_usual_bootstrap_would_be_too_narrow(monkeypatch):
     assert np.mean((low <= 0.7) & (high >= 0.7)) < 0.925
 
 
+def test_the_tails_of_the_bootstrap_are_those_of_students_t_for_so_few():
+    """Φ(−√(5/4) · 2.776445): 2.776445 is the 97.5 % quantile of t with 4 degrees of freedom."""
+    beyond = math.erfc(math.sqrt(5 / 4) * 2.776445 / math.sqrt(2)) / 2
+    assert statistics._tail(5) == pytest.approx(beyond, rel=1e-4)
+    assert statistics._tail(1000) == pytest.approx(0.025, rel=0.02)
+
+
 def test_the_middle_cuts_a_quarter_at_each_end():
     assert middle([9, 1, 2, 3, 0]) == 2
     assert middle([1, 2, 3, 10]) == 4  # below five it is the mean

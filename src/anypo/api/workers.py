@@ -65,7 +65,8 @@ def perform(
             **{**trial["common"], **objects(trial["settings"]["seed"])},
             **trial["settings"],
         )
-        run.report  # noqa: B018
+        if not trial["tuning"]:
+            run.report  # noqa: B018
     except UsageError as error:
         return {"failed": str(error)}
     except Exception as error:  # a failed run is shown as that, and does not end the others
