@@ -373,6 +373,13 @@ def test_what_does_not_fit_is_refused_before_the_first_run(words, said, tmp_path
     assert said in capsys.readouterr().err
 
 
+def test_methods_may_stand_in_a_file(tmp_path, capsys):
+    file = tmp_path / "compare.yaml"
+    file.write_text("methods: [grpo, 'grpo:beta=0,group=1']\npolicy: tiny\ntask: first_letter\n")
+    assert main(["compare", "--config", str(file), "--out", str(tmp_path / "out")]) == 2
+    assert "grpo: a group baseline needs at least 2" in capsys.readouterr().err
+
+
 def test_methods_with_arguments_get_names_that_say_so(tmp_path, capsys):
     from anypo.cli.compare import _member
 

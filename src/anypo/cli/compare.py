@@ -110,6 +110,8 @@ FREE = ("task.",)
 def run(words: list[str]) -> int:
     """Compare, then print who is ahead, the scores and what they cost; 1 where a run failed."""
     given = gather(Compare, words)
+    if given.get("methods", "").startswith("["):  # a list, out of a YAML file
+        given["methods"] = "\n".join(map(str, guess(given["methods"])))
     options = parse(Compare, given, "compare", FREE)
     from anypo import api
     from anypo.cli.board import Board, show
