@@ -350,6 +350,11 @@ EDGES: dict[str, tuple[str, Record, Record]] = {
         record({"entropy": SINKING, "reward": plateau(0.505)}, **STUCK),
         record({"entropy": SINKING, "reward": plateau(0.53)}, **STUCK),
     ),
+    "rewards are at their top, whatever is held out": (
+        "entropy_collapse",
+        record({"entropy": SINKING, "reward": [0.93] * N}, **STUCK),
+        record({"entropy": SINKING, "reward": [0.97] * N}, **STUCK),
+    ),
 }
 
 
@@ -358,6 +363,15 @@ def test_the_other_edges_of_a_check(name):
     kind, wrong, right = EDGES[name]
     assert kind in kinds(wrong)
     assert kind not in kinds(right)
+
+
+@pytest.mark.parametrize(("reward", "alarm"), [(0.93, True), (0.97, False)])
+def test_a_sure_policy_with_every_reward_is_no_alarm_while_it_goes(reward, alarm):
+    """Live, no completion is at hand: what is measured by right answers has 1 at the top."""
+    whole = record({"entropy": SINKING, "reward": [reward] * N}, **STUCK)
+    live = Record(whole.facts, whole.rows)
+    assert live.top is None
+    assert ("entropy_collapse" in kinds(live)) is alarm
 
 
 def test_the_healthy_record_is_healthy():

@@ -22,7 +22,7 @@ CLIPPED = 0.6
 @check(
     title="Entropy collapsed",
     threshold=f"a last-quarter median under {percent(GONE)} of the first, rewards no longer "
-    "rising, and the task not solved",
+    "rising, neither at their top, and the task not solved",
     source="that a policy without entropy learns no more: 2505.22617; the number is ours",
     needs=("entropy", "reward"),
     tasks=("language", "control"),
@@ -32,14 +32,15 @@ CLIPPED = 0.6
 def entropy_collapse(record: Record) -> Seen | Needs | None:
     """The policy has all but stopped to explore before it learned the task.
 
-    Looks at `entropy` (per step, of what was sampled). A task that is solved, or rewards that rose
-    where nobody knows their top, excuse it: a policy that knows the answer is sure of it.
+    Looks at `entropy` (per step, of what was sampled). A task that is solved, rewards at their top,
+    or rewards that rose where nobody knows their top, excuse it: a policy that knows the answer is
+    sure of it.
     """
     entropy = record.series("entropy")
     if entropy.values.min() < -1e-6:
         return Needs("an entropy of choices; that of a density has no zero")
     first, last = float(np.median(entropy.start)), float(np.median(entropy.end))
-    excused = record.solved or record.reward.rising
+    excused = record.solved or record.full or record.reward.rising
     if record.accuracy is None and record.top is None:
         excused = excused or record.reward.rose
     if last > GONE * first or excused:

@@ -211,10 +211,18 @@ class Record:
         """Whether the task is learned: 9 of 10 held-out answers right, or rewards at the top."""
         if self.accuracy is not None:
             return self.accuracy >= 0.9
-        reward = self.reward
-        if self.top is None or not len(reward) or np.ptp(reward.values) == 0:
+        return self.full and np.ptp(self.reward.values) > 0
+
+    @property
+    def full(self) -> bool:
+        """Whether rewards are at their top: there is nothing left to find in training.
+
+        Where no completion is at hand, but answers are right or wrong, a right one has 1.
+        """
+        top = 1.0 if self.top is None and self.accuracy is not None else self.top
+        if not top or top < 0 or not len(self.reward):
             return False
-        return self.top > 0 and float(np.median(reward.end)) >= 0.95 * self.top
+        return float(np.median(self.reward.end)) >= 0.95 * top
 
     def fields(self, axis: str, name: str) -> dict[str, Any]:
         """Path → value of every field of that name on an axis, however its pieces are combined."""
