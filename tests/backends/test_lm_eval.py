@@ -55,8 +55,7 @@ def test_likelihoods_are_those_of_the_harness(both):
 def test_the_likeliest_continuation_is_called_so(both):
     ours, theirs = both
     (text,) = ours.generate_until(asked("generate_until", ("abc", {"max_gen_toks": 3})))
-    if not text:
-        pytest.skip("this model ends at once")
+    assert text
     pairs = asked(
         "loglikelihood", ("abc", text), ("abc", text[:-1] + ("!" if text[-1] != "!" else "?"))
     )
