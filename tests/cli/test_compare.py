@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -172,15 +173,22 @@ def test_an_interruption_ends_the_workers(tmp_path, monkeypatch):
     spend = contest.Budget("completions", 8)
     run = contest.trial(contest.Contender("grpo", "grpo"), 0, tmp_path, spend, {}, {})
 
-    def interrupted(trial, event):
+    running: list[subprocess.Popen[str]] = []
+
+    def interrupt_once_it_runs() -> None:
+        while not started[0].process:
+            time.sleep(0.01)
+        running.append(started[0].process)
         os.kill(os.getpid(), signal.SIGINT)
 
+    def told(trial, event):
+        if "begin" in event:
+            threading.Thread(target=interrupt_once_it_runs, daemon=True).start()
+
     with pytest.raises(KeyboardInterrupt):
-        run_all([run], 1, 1, tmp_path / "log", interrupted)
-    deadline = time.monotonic() + 5
-    while not started[0].process and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert started[0].process is None or started[0].process.poll() is not None
+        run_all([run], 1, 1, tmp_path / "log", told)
+    (process,) = running
+    assert process.wait(5) == -signal.SIGKILL
 
 
 # ── budgets ──────────────────────────────────────────────────────────────────────────────────────

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 from anypo.core.errors import UsageError
 from anypo.core.score import Score, reaches
-from anypo.tasks.task import Prompt, Row
+from anypo.tasks.task import Prompt, Row, Scorer
 
 CURVE = "rewards/"
 """What the facts begin with that a run draws as curves of their own."""
 
 
-class Source(Protocol):
+class Source(Scorer, Protocol):
     """What scores completions for a part: a function, a judge, a reward model."""
 
     name: str
@@ -29,16 +29,6 @@ class Source(Protocol):
 
     def check(self, columns: Iterable[str]) -> None:
         """Raise now if a column that it wants is not there."""
-        ...
-
-    def __call__(
-        self,
-        prompts: Sequence[Prompt],
-        completions: Sequence[str],
-        rows: Sequence[Row],
-        completion_ids: Sequence[Sequence[int]] | None = None,
-    ) -> list[float]:
-        """One number for each completion, NaN where it cannot be scored."""
         ...
 
 
