@@ -228,6 +228,9 @@ class Broken(Sink):
         Broken.tries += 1
         raise ConnectionError("no\nroute")
 
+    def table(self, step, rows):
+        raise ConnectionError("none for tables")
+
     def close(self, stopped):
         raise ConnectionError("still none")
 
@@ -261,6 +264,9 @@ class Listed(Sink):
     def write(self, step, values):
         Listed.rows.append((step, values))
 
+    def table(self, step, rows):
+        Listed.tables.append(step)
+
     def close(self, stopped):
         Listed.ends.append(stopped)
 
@@ -269,6 +275,7 @@ class Listed(Sink):
 def listed(monkeypatch):
     monkeypatch.setitem(SINKS, "listed", Listed)
     monkeypatch.setattr(Listed, "rows", [], raising=False)
+    monkeypatch.setattr(Listed, "tables", [], raising=False)
     monkeypatch.setattr(Listed, "ends", [], raising=False)
 
 

@@ -7,6 +7,7 @@ import os
 import secrets
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
@@ -16,26 +17,28 @@ from typing import Any
 from anypo.backends.tracker_facts import block, flat
 
 
-class Sink:
+class Sink(ABC):
     """One library: a run of it is opened, or taken up again, written to and closed."""
 
     module, package = "", ""
 
+    @abstractmethod
     def open(self, name: str, out: Path, run: str, config: dict[str, Any]) -> str:
         """Begin, or go on with the run of that id (empty: a new one); returns its id."""
-        raise NotImplementedError
 
     def known(self) -> int | None:
         """The last iteration that the library has, where it can tell: a crash may lose some."""
         return None
 
+    @abstractmethod
     def write(self, step: int, values: dict[str, float]) -> None:
         """The numbers of an iteration."""
-        raise NotImplementedError
 
+    @abstractmethod
     def table(self, step: int, rows: list[dict[str, Any]]) -> None:
         """A few completions, made harmless."""
 
+    @abstractmethod
     def close(self, stopped: bool) -> None:
         """Everything is written; `stopped`: the run was interrupted."""
 
