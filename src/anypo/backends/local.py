@@ -14,6 +14,7 @@ from torch import Tensor
 from anypo.backends.pairs import preferences
 from anypo.backends.parquet import write_rows
 from anypo.core.batch import Batch
+from anypo.core.clock import listening, span
 from anypo.core.request import Request
 from anypo.engine.columns import cuts
 from anypo.engine.state import State
@@ -57,6 +58,10 @@ class Local:
         """
         if self.task.kind not in MEASURED:
             return {}
+        with span("evaluation"), listening(None):  # one span, whatever the policy does in it
+            return self._evaluate(state, seen)
+
+    def _evaluate(self, state: State, seen: bool) -> dict[str, Any]:
         sides = {"held_out": self.task.held_out} | ({"seen": self.task.train} if seen else {})
         measure = MEASURED[self.task.kind]
         out: dict[str, Any] = {}
@@ -71,8 +76,9 @@ class Local:
         table = batch.table("traj")
         if "completion" not in table or not len(batch):
             return
-        rows = records(batch, state.step, self._texts(batch, state.policy))
-        write_rows(out / "completions" / f"step_{state.step:05d}.parquet", rows)
+        with span("records"):
+            rows = records(batch, state.step, self._texts(batch, state.policy))
+            write_rows(out / "completions" / f"step_{state.step:05d}.parquet", rows)
 
     def _texts(self, batch: Batch, policy: Any) -> list[str]:
         """What the token of every step says, each token decoded once in a run."""

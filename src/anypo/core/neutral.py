@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from anypo.core.batch import Batch
+from anypo.core.clock import span, work
 from anypo.core.errors import UsageError
 from anypo.core.piece import (
     LEVELS,
@@ -225,13 +226,23 @@ class Adam(Update):
         """Gradient, clip, step; a non-finite gradient is reported and never applied."""
         optimizer.zero_grad(set_to_none=True)
         metrics = problem.accumulate()
-        parameters = [p for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
-        limit = self.max_grad_norm or math.inf
-        norm = float(torch.nn.utils.clip_grad_norm_(parameters, limit)) if parameters else 0.0
-        for group in optimizer.param_groups:
-            group["lr"] = lr * self.lr_scale
-        if parameters and math.isfinite(norm):
-            optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        with span("optimizer"):
+            norm = applied(optimizer, lr * self.lr_scale, self.max_grad_norm or math.inf)
         skipped = float(not math.isfinite(norm))
         return {**metrics, "grad_norm": norm, "skipped_updates": skipped}
+
+
+def applied(optimizer: torch.optim.Optimizer, lr: float, limit: float) -> float:
+    """Step along the gradients that are there, clipped to a norm; returns their norm before that.
+
+    Where it is not finite there is no step.
+    """
+    parameters = [p for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+    norm = float(torch.nn.utils.clip_grad_norm_(parameters, limit)) if parameters else 0.0
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    if parameters and math.isfinite(norm):
+        optimizer.step()
+        work("optimizer", sum(p.numel() for p in parameters))
+    optimizer.zero_grad(set_to_none=True)
+    return norm

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from anypo.core.clock import span
 from anypo.core.errors import UsageError
 from anypo.engine.state import State
 
@@ -35,6 +36,11 @@ def save(state: State, out: Path) -> Path:
     Everything is written under another name and renamed at the end, so that a checkpoint is never
     half there. Raises `UsageError` when the disk is full; older checkpoints stay.
     """
+    with span("checkpoint"):
+        return _save(state, out)
+
+
+def _save(state: State, out: Path) -> Path:
     final, partial = out / f"checkpoint-{state.step}", out / f".partial-{state.step}"
     shutil.rmtree(partial, ignore_errors=True)
     _want_room(state, out)

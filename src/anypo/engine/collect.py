@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from anypo.core.batch import Batch
+from anypo.core.clock import span
 from anypo.core.errors import UsageError
 from anypo.core.recipe import Recipe
 from anypo.core.request import Request
@@ -50,7 +51,8 @@ def collect(recipe: Recipe, backend: Backend, state: State) -> tuple[Batch, dict
         unscored += gone
         new = recipe.sampling.mark(new) if len(new) else new
         new = add_frozen(new, recipe.early_needs, state, backend)
-        new = shape(recipe, draw(new, settings.seed, state.step, rounds), state.pieces)
+        with span("rewards"):
+            new = shape(recipe, draw(new, settings.seed, state.step, rounds), state.pieces)
         sampled = sampled + new
         batch = recipe.sampling.keep(batch + new)
     kept = batch.count("traj") if len(batch) else 0
@@ -69,6 +71,11 @@ def staleness(batch: Batch, step: int) -> dict[str, float]:
 
 def rollout(recipe: Recipe, request: Request, backend: Backend, state: State) -> Batch:
     """The trajectories of a request, with its tags and what the recipe's probes say of them."""
+    with span("sampling"):
+        return _probed(recipe, request, backend, state)
+
+
+def _probed(recipe: Recipe, request: Request, backend: Backend, state: State) -> Batch:
     batch = backend.rollout(request, state)
     batch = batch.with_({k: torch.full((len(batch),), x) for k, x in request.tags.items()})
     for probe in recipe.sampling.probes if len(batch) else ():
@@ -132,7 +139,7 @@ def credit(recipe: Recipe, batch: Batch) -> Batch:
     """Axis C, without gradient: the advantage, and a critic's target where there is one."""
     if not len(batch):
         return batch
-    with torch.no_grad():
+    with torch.no_grad(), span("credit"):
         advantage = recipe.advantage(batch)
         targets = recipe.advantage.targets(batch, advantage)
     if not bool(torch.isfinite(advantage).all()):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from anypo.core.batch import Batch
+from anypo.core.clock import span
 from anypo.engine.backend import Backend
 from anypo.engine.state import State
 from anypo.math import segments
@@ -94,7 +95,8 @@ def add_watched(batch: Batch, state: State, backend: Backend) -> Batch:
     if not needs or not len(batch):
         return batch
     parts = cuts(batch, "traj", state.policy.costs(batch), state.settings.token_budget)
-    return batch.with_(gather(batch, needs, parts, state, backend))
+    with span("after"):
+        return batch.with_(gather(batch, needs, parts, state, backend))
 
 
 def add_frozen(batch: Batch, needs: frozenset[str], state: State, backend: Backend) -> Batch:
@@ -110,13 +112,17 @@ def add_frozen(batch: Batch, needs: frozenset[str], state: State, backend: Backe
     parts = cuts(batch, "traj", costs, state.settings.token_budget)
     own = frozenset(c.removesuffix("_old") for c in missing if not c.startswith("ref."))
     own -= {"score_norm"}
-    found = gather(batch, own, parts, state, backend) if own else {}
+    found: dict[str, Tensor] = {}
+    if own:
+        with span("old_logp" if "logp" in own else "values"):
+            found = gather(batch, own, parts, state, backend)
     if "score_norm" in missing:
-        found["score_norm"] = score_norms(batch, state, backend)
+        with span("score_norm"):
+            found["score_norm"] = score_norms(batch, state, backend)
     columns = {c: found[c.removesuffix("_old")] for c in missing if not c.startswith("ref.")}
     for name in sorted({c.split(".")[1] for c in missing if c.startswith("ref.")}):
         wanted = {c: (c.split(".") + ["logp"])[2] for c in missing if c.split(".")[1:2] == [name]}
-        with state.reference(name):
+        with span("reference"), state.reference(name):
             values = gather(batch, frozenset(wanted.values()), parts, state, backend)
         columns |= {c: values[x] for c, x in wanted.items()}
     return batch.with_(columns)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from anypo.core.batch import Batch
+from anypo.core.clock import span
 from anypo.core.piece import Aggregate
 from anypo.core.recipe import Objective
 from anypo.core.rng import generator
@@ -156,7 +157,8 @@ class Problem:
         found: dict[str, Tensor] = {}
         names = [*self.objective.live, *_old(self.objective, batch, batch["weight"])]
         for part, counts in shares(parts, self.backend):
-            live = self._live(batch.take(part))
+            with span("forward"):
+                live = self._live(batch.take(part))
             if counts:
                 self._backward(live)
             fill(found, {name: live[name] for name in names}, part, len(batch), counts)
@@ -167,7 +169,9 @@ class Problem:
         logp = live.columns.get("logp")
         if logp is not None and logp.requires_grad:
             logp.retain_grad()
-        self.objective.loss(live).backward()
+        loss = self.objective.loss(live)
+        with span("backward"):
+            loss.backward()
         self._note(live, None if logp is None else logp.grad)
 
     def _note(self, part: Batch, slope: Tensor | None) -> None:
@@ -175,7 +179,8 @@ class Problem:
             self.pull.index_add_(0, part["row"], -slope.to(self.pull))
 
     def _two_passes(self, batch: Batch, parts: list[Tensor]) -> Batch:
-        found = gather(batch, self.objective.live, parts, self.state, self.backend)
+        with span("forward"):
+            found = gather(batch, self.objective.live, parts, self.state, self.backend)
         whole = batch.with_({**found, **self._anchor(batch, found)})
         leaves = {name: x.clone().requires_grad_() for name, x in found.items()}
         loss = self.objective.loss(whole.with_(leaves))
@@ -185,10 +190,12 @@ class Problem:
         for part, counts in shares(parts, self.backend):
             if not counts:
                 break
-            again = self._live(batch.take(part))
+            with span("forward"):
+                again = self._live(batch.take(part))
             self._note(again, slope["logp"][part] if "logp" in slope else None)
             form = torch.stack([(again[n] * g[part].to(again[n])).sum() for n, g in slope.items()])
-            form.sum().backward()
+            with span("backward"):
+                form.sum().backward()
             gaps = [(again[n].detach() - found[n][part]).abs().max() for n in slope]
             drift = max(drift, *(float(g) for g in gaps))
         return whole.with_({"drift": torch.full((len(batch),), drift)})

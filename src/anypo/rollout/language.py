@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from anypo.core.batch import Batch
+from anypo.core.clock import span
 from anypo.core.request import Request
 from anypo.core.rng import key
 from anypo.core.score import Score
@@ -69,12 +70,13 @@ def rollout(request: Request, policy: LanguagePolicy, task: LanguageTask) -> Bat
     if not drawn:
         return Batch.empty()
     rows = [task.train[picks[c.prompt]] for c in drawn]
-    scores = task.score(
-        [row["prompt"] for row in rows],
-        [c.text for c in drawn],
-        rows,
-        [c.token_ids.tolist() for c in drawn],
-    )
+    with span("rewards"):
+        scores = task.score(
+            [row["prompt"] for row in rows],
+            [c.text for c in drawn],
+            rows,
+            [c.token_ids.tolist() for c in drawn],
+        )
     batch = _batch(drawn, rows, scores, [picks[c.prompt] for c in drawn], request.version)
     return _with_texts(batch, policy, drawn) if request.texts else batch
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from anypo.core.batch import Batch
+from anypo.core.clock import span
 from anypo.core.errors import UsageError
 from anypo.core.neutral import Adam
 from anypo.core.piece import Update, require
@@ -74,8 +75,9 @@ class Averaged(Update):
         if problem.index:  # a further objective has no part in the policy
             return metrics
         weight = 1 + self.decay * state.pieces[key]
-        newest = state.policy.snapshot()
-        average = {k: w.lerp(newest[k], 1 / weight) for k, w in start.items()}
+        with span("optimizer"):
+            newest = state.policy.snapshot()
+            average = {k: w.lerp(newest[k], 1 / weight) for k, w in start.items()}
         state.references[self.name] = average
         state.refreshed.add(self.name)
         state.pieces = {**state.pieces, key: weight}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from anypo.core.batch import Batch
+from anypo.core.clock import span
 from anypo.core.errors import UsageError
 from anypo.core.neutral import Adam
 from anypo.core.piece import LEVELS, Update, require
@@ -71,7 +72,9 @@ class SignalStep(Update):
         found = [_gradient(problem, optimizer, part) for part in parts]
         whole = _Known([sum(g) for g in zip(*(g for g, _ in found), strict=True)], optimizer, found)
         kept = next((s for s in optimizer.state.values() if "signal" in s), {})
-        seen = dict(zip(("signal", "noise"), _estimates(*(g for g, _ in found)), strict=True))
+        with span("optimizer"):
+            estimates = _estimates(*(g for g, _ in found))
+        seen = dict(zip(("signal", "noise"), estimates, strict=True))
         for name in kept.keys() & seen.keys():
             seen[name] += self.smoothing * (float(kept[name]) - seen[name])
         best = signal_step(max(seen["signal"], 0.0), seen["noise"], 1, self.smoothness or 1 / lr)
