@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ from anypo.backends import trackers
 from anypo.backends.load_task import load_task
 from anypo.backends.local import MEASURED, Local
 from anypo.backends.policies import load_policy
+from anypo.backends.profile import Profiling, read_profile
 from anypo.core.errors import UsageError, nearest
 from anypo.core.recipe import Recipe
 from anypo.doctor import Live
 from anypo.engine import checkpoint, loop
 from anypo.engine.callbacks import Callback, Callbacks
 from anypo.engine.log import read
+from anypo.engine.profile import Profile, nobody
 from anypo.engine.settings import Settings
 from anypo.engine.state import State, origin
 from anypo.engine.validate import validate
@@ -39,6 +42,11 @@ class Run:
     def metrics(self) -> list[dict[str, Any]]:
         """One row per iteration, as in `metrics.jsonl`."""
         return read(self.out / "metrics.jsonl")
+
+    @property
+    def profile(self) -> Profile | None:
+        """Where the time went, if the run was made with `profile=True`."""
+        return read_profile(self.out)
 
     @property
     def report(self) -> Path:
@@ -63,6 +71,7 @@ def train(
     arguments: Mapping[str, Any] | None = None,
     callbacks: Iterable[Callback] = (),
     report_to: str | Iterable[str] = (),
+    profile: bool = False,
     notice: Callable[[str], None] = lambda text: None,
     **settings: Any,
 ) -> Run:
@@ -81,6 +90,7 @@ def train(
     name, arguments : of the method that made the recipe, for the run's record.
     callbacks : objects of `anypo.Callback`, called as the run goes.
     report_to : trackers that are told as well: `tensorboard`, `wandb`, `mlflow`, `trackio`.
+    profile : say where the time goes, in the metrics and in `Run.profile`.
     notice : called with sentences for a person, the doctor's warnings among them.
     settings : fields of `Settings` (steps, seed, prompts, horizon, lr, …).
 
@@ -114,8 +124,11 @@ def train(
         notice(f"going on from {newest.name}")
     callback = Callbacks([*callbacks, Live(notice), *told])
     callback.on_start({**facts, "out": str(folder)})
+    profiling = Profiling(policy) if profile else None
     try:
-        state = loop.train(chosen, task, policy, backend, made, folder, callback)
+        with profiling.kept(folder) if profiling else nullcontext():
+            look = profiling or nobody
+            state = loop.train(chosen, task, policy, backend, made, folder, callback, look)
     except BaseException as error:
         callback.on_error(error)
         raise

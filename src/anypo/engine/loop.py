@@ -20,6 +20,7 @@ from anypo.engine.limits import reached
 from anypo.engine.log import Log
 from anypo.engine.movement import Movement
 from anypo.engine.problem import Problem
+from anypo.engine.profile import Profiler, nobody
 from anypo.engine.settings import Settings
 from anypo.engine.state import State
 from anypo.engine.validate import validate
@@ -35,11 +36,12 @@ def train(
     settings: Settings,
     out: Path,
     callback: Callback = NOBODY,
+    profiler: Profiler = nobody,
 ) -> State:
     """Run until `settings.steps` iterations are done; continue where `out` has a checkpoint.
 
     It ends earlier where a limit of the settings is reached or a callback wants it, and `ended` of
-    the returned state says why.
+    the returned state says why. What the `profiler` says of an iteration joins its metrics.
     """
     validate(recipe, task, policy, settings)
     state = State.start(recipe, policy, settings)
@@ -76,6 +78,7 @@ def train(
         last = state.step >= settings.steps
         if settings.eval_every and (state.step % settings.eval_every == 0) and not last:
             facts |= backend.evaluate(state)
+        facts |= profiler(state, facts, log.rows)
         row = log.write(state, facts)
         if settings.record_every and state.step % settings.record_every == 0:
             backend.sum_([pull])
