@@ -83,7 +83,7 @@ def layers_of(decoder: nn.Module) -> Counter[Layer] | None:
             found[layer(module.in_features, module.out_features, trained, name)] += 1
         elif hasattr(module, "nf"):  # Conv1D of GPT-2: a linear layer whose weight is turned
             weight: Any = module.weight
-            found[layer(*weight.shape, weight.requires_grad, name)] += 1
+            found[layer(weight.shape[0], weight.shape[1], weight.requires_grad, name)] += 1
     return found or None
 
 

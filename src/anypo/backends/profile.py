@@ -46,8 +46,8 @@ class Profiling:
         lap = self.clock.lap()
         sampled = state.tokens - (rows[-1]["num_tokens"] if rows else 0)
         found = {**spans(lap, facts["step_time"]), **rates(lap, sampled)}
+        self.laps.append(lap)
         if self.floor:
-            self.laps.append(lap)
             self.floor.improve([lap])
             found |= _floor(self.floor.parts(lap), facts["step_time"])
         self.clock.lap()  # what the timings took is nobody's
@@ -56,25 +56,22 @@ class Profiling:
     @contextmanager
     def kept(self, out: Path) -> Iterator[None]:
         """Listen inside the block, and then write the profile of the run to `profile.json`."""
-        try:
-            with listening(self.clock):
-                yield
-        finally:
-            self.write(out)
+        with listening(self.clock):
+            yield
+        if self.laps:
+            self._write(out)
 
-    def write(self, out: Path) -> None:
-        """Write the profile of all iterations so far, with the floor at its best timings."""
+    def _write(self, out: Path) -> None:
         rest = self.clock.lap().seconds
         floors: list[dict[str, float]] = []
         if self.floor:
             self.floor.improve(self.laps, MOST)
             floors = [self.floor.parts(lap) for lap in self.laps]
-        rows = read(out / "metrics.jsonl") if (out / "metrics.jsonl").is_file() else []
-        found = profile_of(rows, rest, floors, self.floor.bandwidth if self.floor else 0.0)
-        if found:
-            partial = out / "profile.partial"
-            partial.write_text(json.dumps(asdict(found), indent=1))
-            os.replace(partial, out / FILE)
+        speed = self.floor.bandwidth if self.floor else 0.0
+        found = profile_of(read(out / "metrics.jsonl"), rest, floors, speed)
+        partial = out / "profile.partial"
+        partial.write_text(json.dumps(asdict(found), indent=1))
+        os.replace(partial, out / FILE)
 
 
 def _floor(parts: dict[str, float], step_time: float) -> dict[str, float]:

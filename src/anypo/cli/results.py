@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
+from anypo.cli.profile import print_profile
 from anypo.cli.screen import cell, console, print_json, table
 from anypo.engine.metrics import interval
 
@@ -30,6 +32,7 @@ def print_run(run: Any, as_json: bool) -> None:
     steps = rows[-1]["step"] if rows else 0
     if as_json:
         facts = {"scores": run.scores, "steps": steps, "minutes": round(seconds / 60, 3)}
+        facts |= {"profile": asdict(run.profile)} if run.profile else {}
         print_json({**facts, **ends(rows), "out": str(run.out), "report": str(run.report)})
         return
     screen = console(sys.stdout)
@@ -45,6 +48,8 @@ def print_run(run: Any, as_json: bool) -> None:
         columns = ("", "first iteration", "last iteration")
         title = "On the data's answers" if given else "Sampled by the policy of then"
         screen.print(table(columns, first, title, right=columns[1:]))
+    if run.profile:
+        print_profile(screen, run.profile)
     spent = f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.0f} seconds"
     screen.print(cell(f"{steps} iteration{'s' * (steps != 1)}, {spent} of training"))
     screen.print(cell(f"everything: {run.out}"), soft_wrap=True)

@@ -74,6 +74,8 @@ class Train:
         str,
         said("trackers, joined by commas: tensorboard, wandb, mlflow, trackio", "NAMES", "none"),
     ] = ""
+    profile: Flag = False
+    """say where the time goes: seconds by span, tokens per second, and the floor of the arithmetic"""
     config: Config = ""
     json: Flag = False
     """print one JSON object at the end instead of tables"""
@@ -116,6 +118,7 @@ def run(words: list[str]) -> int:
             arguments=dict(chosen.texts),
             callbacks=[shown],
             report_to=options.report_to,
+            profile=options.profile,
             notice=shown.notice,
             **vars(options.settings),
         )

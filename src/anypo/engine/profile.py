@@ -22,6 +22,37 @@ LEARNING = ("forward", "backward", "optimizer")
 RATES = {"sampled": SAMPLING, "learned": LEARNING}
 """Rate of tokens → the spans in whose time they are counted."""
 
+MEANS = {
+    "sampling": "what surrounds prefill and decode; all of it in an environment",
+    "prefill": "prompts through the network",
+    "decode": "completions, token by token",
+    "rewards": "the reward function",
+    "reference": "log-probabilities of the reference model",
+    "old_logp": "log-probabilities before the update",
+    "values": "the critic before the update",
+    "score_norm": "gradients of single trajectories",
+    "credit": "advantages",
+    "forward": "the update's way through the network",
+    "backward": "the way back",
+    "optimizer": "clipping, and the step of the weights",
+    "after": "log-probabilities after the update",
+    "evaluation": "held-out questions, between iterations",
+    "records": "stored completions, between iterations",
+    "checkpoint": "between iterations",
+    "other": "everything else",
+}
+"""Span → what happens in it."""
+
+PARTS = {
+    "prefill": "matrix products",
+    "decode": "matrix products",
+    "forward": "matrix products, those of reference and old_logp as well",
+    "backward": "matrix products",
+    "reading": "weights and cache, once for each decoding step",
+    "optimizer": "its bytes",
+}
+"""Part of the floor → what is in it."""
+
 
 def nobody(state: State, facts: Row, rows: Sequence[Row]) -> dict[str, float]:
     """No further metrics."""
@@ -82,19 +113,17 @@ def profile_of(
     rest: Mapping[str, float],
     floors: Sequence[Mapping[str, float]] = (),
     bandwidth: float = 0.0,
-) -> Profile | None:
-    """The profile of the rows that have spans; None where none has.
+) -> Profile:
+    """The profile of the rows that have spans, of which there must be some.
 
     `rest`: seconds by span after the last row; `floors`: by part, of the last iterations.
     """
     rows = [row for row in rows if f"time/{OTHER}" in row]
-    if not rows:
-        return None
     names = [n for row in rows for n in row if n.startswith("time/") and n != "time/collect"]
     columns = {n.removeprefix("time/"): [row.get(n) or 0.0 for row in rows] for n in names}
     between = {name: rest.get(name, 0.0) for name in BETWEEN if rest.get(name)}
     sums = {n: sum(columns.get(n, ())) + between.get(n, 0.0) for n in {**columns, **between}}
-    total = sum(sums.values()) or 1.0
+    total = sum(sums.values())
     order = sorted(sums, key=lambda n: (n == OTHER, n in BETWEEN, -sums[n]))
     times = [row["step_time"] for row in rows]
     ratios = [t / sum(f.values()) for t, f in zip(times[-len(floors) :], floors) if any(f.values())]
