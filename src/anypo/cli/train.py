@@ -75,7 +75,7 @@ class Train:
         said("trackers, joined by commas: tensorboard, wandb, mlflow, trackio", "NAMES", "none"),
     ] = ""
     profile: Flag = False
-    """say where the time goes: seconds by span, tokens per second, and the floor of the arithmetic"""
+    """say where the time goes, and how fast it could go: the floor of the arithmetic"""
     config: Config = ""
     json: Flag = False
     """print one JSON object at the end instead of tables"""

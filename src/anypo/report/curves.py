@@ -67,6 +67,9 @@ Update | Explained variance | of returns, by the critic | explained_variance
 Update | Sampler gap | log-probability here and there | \
 sampling/sampling_logp_difference/max largest; sampling/sampling_logp_difference/mean mean
 Cost | Seconds | per iteration | step_time in all; time/collect collecting
+Cost | Speed | tokens per second | tokens_per_second/sampled sampled; \
+tokens_per_second/learned learned
+Cost | Times the floor | an iteration over what its arithmetic takes | floor/ratio
 Cost | Tokens or steps | in all, since the start | num_tokens
 Cost | Money | in all, at the given price of an hour | cost
 """

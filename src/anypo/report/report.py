@@ -21,6 +21,7 @@ from anypo.report.answers import examples, side_by_side
 from anypo.report.completions import browsable, recorded
 from anypo.report.findings import findings
 from anypo.report.run import RunData, load, share
+from anypo.report.spent import spent
 from anypo.report.text import script_json, visible
 from anypo.report.verdict import verdict
 
@@ -131,6 +132,7 @@ def context(run: RunData, live: Mapping[str, Any] | None = None) -> dict[str, An
         "given": run.given,
         "charts": [(g, list(c)) for g, c in groupby(shown, lambda c: c["group"])],
         "constant": constant,
+        "spent": spent(run),
         "left_out": "" if live else run.left_out,
         "recorded": bool(run.completions),
         "method": method.described(run),
