@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+import torch
 
-from anypo.core.clock import Lap, Pass
+from anypo.core.clock import Clock, Lap, Pass, listening
+from anypo.core.neutral import Adam
 from anypo.engine.profile import profile_of, rates, spans
 
 
@@ -30,6 +32,24 @@ def test_tokens_are_counted_in_the_time_of_their_own_spans():
     assert found == {"tokens_per_second/sampled": 25.0, "tokens_per_second/learned": 7.5}
     assert rates(Lap(seconds), sampled=0) == {}
     assert rates(Lap({}, passes), sampled=100) == {}
+
+
+@pytest.mark.parametrize(("slope", "stepped"), [(2.0, 6), (float("nan"), 0)])
+def test_an_optimizer_says_how_many_weights_it_steps(slope, stepped):
+    """Those with a gradient, and none where it is not finite."""
+    weights = [torch.nn.Parameter(torch.ones(n)) for n in (6, 3)]
+
+    class Problem:
+        def accumulate(self):
+            (slope * weights[0].sum()).backward()
+            return {}
+
+    clock, rule = Clock(), Adam()
+    with listening(clock):
+        rule.step(Problem(), rule.optimizer(weights, 0.1), 0.1)
+    lap = clock.lap()
+    assert lap.passes == ({Pass("optimizer", stepped, 0): 1} if stepped else {})
+    assert lap.seconds["optimizer"] > 0
 
 
 def row(step: int, step_time: float, **seconds: float) -> dict[str, float]:
